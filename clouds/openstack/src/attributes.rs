@@ -248,7 +248,11 @@ pub(crate) fn unmovable(server: &wire::Server) -> Option<Obstacle> {
     let because = |code: &str, message: String| Some(Obstacle::new(code, &message));
     if !matches!(server.status.as_str(), "ACTIVE" | "PAUSED" | "SHUTOFF") {
         let right = "only servers that are ACTIVE, PAUSED or SHUTOFF are put to sleep";
-        return because(Obstacle::STATUS, format!("its status is {}: {right}", server.status));
+        let fault = server.fault.as_ref().map(|fault| format!(" ({})", sanitize_to(&fault.message, 200)));
+        return because(
+            Obstacle::STATUS,
+            format!("its status is {}{}: {right}", server.status, fault.unwrap_or_default()),
+        );
     }
     if server.locked {
         let right = format!("unlock it, as by openstack server unlock {}", server.id);

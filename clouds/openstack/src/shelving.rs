@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use cloud_recreate::{AT_ONCE, Failure, MAX_REQUESTS, Obstacle, Request, SEND_WINDOW, Status};
+use cloud_recreate::{AT_ONCE, Failure, Obstacle, Request, SEND_WINDOW, Status};
 use futures::{FutureExt, StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
-use shared::cloud::{CloudError, CloudEvent, Instance, InstanceState, Listing, Outcome, Verb};
+use shared::cloud::{CloudError, CloudErrorKind, CloudEvent, Instance, InstanceState, Listing, Outcome, Refusal, Verb};
 use shared::text::name_some;
 
 use crate::attributes::unmovable;
@@ -67,7 +67,7 @@ pub(crate) fn state(server: &Server) -> (InstanceState, &str) {
 /// Why a server is not shelved, unless it is already. Of several of one name nothing is known.
 fn obstacle(servers: &[&Server]) -> Option<Obstacle> {
     match servers {
-        [server] => unmovable(server).filter(|_| !is_shelved(server)),
+        [server] => unmovable(server).filter(|_| server.status == "ERROR" || !is_shelved(server)),
         _ => Some(Obstacle::several()),
     }
 }
@@ -80,13 +80,15 @@ fn by_name(servers: &[Server]) -> BTreeMap<&str, Vec<&Server>> {
     names
 }
 
-/// The servers that are not shelved, by name.
-fn obstacles(servers: &[Server]) -> BTreeMap<&str, Obstacle> {
-    by_name(servers).into_iter().filter_map(|(name, servers)| Some((name, obstacle(&servers)?))).collect()
+/// The machines that are not shelved as they are.
+fn obstacles(servers: &[Server]) -> Vec<Refusal> {
+    let refusal = |(name, servers): (&str, Vec<_>)| Some(obstacle(&servers)?.refusal(name, CloudErrorKind::Refused));
+    by_name(servers).into_iter().filter_map(refusal).collect()
 }
 
-/// The machines by name.
-fn listing(infra_id: &str, servers: &[Server], now: Timestamp) -> Listing {
+/// The machines by name. While servers come back from a sleep that was given up, one that is shelved is no machine that
+/// sleeps: it is asked for at once, however overdue the sleep is.
+fn listing(infra_id: &str, servers: &[Server], comes_back: bool, now: Timestamp) -> Listing {
     let instance = |(name, servers): (&str, Vec<&Server>)| {
         let obstacle = obstacle(&servers).map(|obstacle| obstacle.to_string());
         let [server] = servers.as_slice() else {
@@ -94,6 +96,7 @@ fn listing(infra_id: &str, servers: &[Server], now: Timestamp) -> Listing {
             return Instance { obstacle, ..several };
         };
         let (state, word) = state(server);
+        let state = if comes_back && state == InstanceState::Stopped { InstanceState::Halted } else { state };
         Instance {
             node_names: vec![name.to_owned(), server.id.to_string()],
             control_plane: Instance::is_master(infra_id, name),
@@ -115,11 +118,17 @@ fn listing(infra_id: &str, servers: &[Server], now: Timestamp) -> Listing {
 }
 
 impl Shelving<'_> {
+    /// The machines. Counts what keeps a sleep that has begun from its end: a server that fails on the way gets no request
+    /// that Nova could refuse.
     pub(crate) fn list(&self) -> Listing {
-        if self.servers.iter().all(is_shelved) {
-            self.driver.attempts.forget(self.infra_id);
+        let (attempts, now) = (&self.driver.attempts, Instant::now());
+        if self.servers.iter().all(|server| state(server).0 == InstanceState::Stopped) {
+            attempts.forget(self.infra_id);
+        } else if attempts.given_up(self.infra_id, now).is_none() && self.servers.iter().any(is_shelved) {
+            attempts.record(self.infra_id, &[], &obstacles(&self.servers), now);
         }
-        listing(self.infra_id, &self.servers, Timestamp::now())
+        let comes_back = attempts.given_up(self.infra_id, now).is_some();
+        listing(self.infra_id, &self.servers, comes_back, Timestamp::now())
     }
 
     /// A server that Nova has given up before is tried again, and refused all the same, so that the next try waits longer.
@@ -145,24 +154,21 @@ impl Shelving<'_> {
         // All come back from a sleep that was given up, whichever are tried next.
         let given_up = attempts.given_up(self.infra_id, begun);
         let verb = if given_up.is_some() { Verb::Start } else { verb };
-        let mut outcome = Outcome { refused: given_up.iter().cloned().collect(), ..Outcome::default() };
         let has_begun = self.servers.iter().any(is_shelved);
-        let refused = if verb == Verb::Stop { obstacles(&self.servers) } else { BTreeMap::new() };
-        for (name, why) in &refused {
-            Failure::Refused(why.clone()).note(name, &mut outcome)?;
-        }
+        let refused = if verb == Verb::Stop { obstacles(&self.servers) } else { given_up.iter().cloned().collect() };
         // Before the first one is shelved; later the others go on for a while.
-        if !refused.is_empty() && !has_begun {
-            return Ok(outcome);
+        if verb == Verb::Stop && !refused.is_empty() && !has_begun {
+            return Ok(Outcome { refused, ..Outcome::default() });
         }
         let is_asked = |server: &Server| {
-            given_up.is_some() || ids.contains(&server.name) && !refused.contains_key(server.name.as_str())
+            given_up.is_some() || ids.contains(&server.name) && !refused.iter().any(|refusal| refusal.id == server.name)
         };
         let steps = self.servers.iter().filter(|server| is_asked(server));
-        let steps: Vec<_> = steps.filter_map(|server| Some((server, step(server, verb)?))).take(MAX_REQUESTS).collect();
+        let steps: Vec<_> = steps.filter_map(|server| Some((server, step(server, verb)?))).collect();
         if verb == Verb::Stop && !has_begun && !steps.is_empty() {
             attempts.begin(self.infra_id, begun);
         }
+        let mut outcome = Outcome { refused: refused.clone(), ..Outcome::default() };
         let calls =
             steps.into_iter().map(|(server, step)| async move { (server, self.send(server, step).await) }.boxed());
         let mut answers = stream::iter(calls.collect::<Vec<_>>()).buffered(AT_ONCE);
@@ -233,8 +239,8 @@ mod tests {
             test_server("demo-worker-2", "ACTIVE", None),
             test_server("demo-worker-2", "ACTIVE", None),
         ];
-        assert_eq!(listing("demo", &servers, at(2)).event, None);
-        let found = listing("demo", &servers, at(3));
+        assert_eq!(listing("demo", &servers, false, at(2)).event, None);
+        let found = listing("demo", &servers, false, at(3));
         let event = found.event.unwrap();
         assert_eq!(event.reason, "NotOffloaded");
         assert!(event.message.ends_with(": demo-master-0"), "{}", event.message);
@@ -250,12 +256,37 @@ mod tests {
         assert_eq!(codes.collect::<Vec<_>>(), [None, Some("Locked"), Some("SeveralServers")]);
     }
 
+    /// Those that Nova is starting get no second call, and those that are shelved are not taken for asleep.
+    #[test]
+    fn what_comes_back_from_a_sleep_that_was_given_up_is_halted() {
+        for (word, task, is_halted, is_called) in [
+            ("SHELVED_OFFLOADED", None, true, true),
+            ("SHELVED", Some("shelving_offloading"), true, false),
+            ("SHELVED_OFFLOADED", Some("unshelving"), false, false),
+            ("ACTIVE", None, false, false),
+        ] {
+            let server = test_server("demo-worker-2", word, task);
+            let found = listing("demo", std::slice::from_ref(&server), true, UPDATED.parse().unwrap());
+            assert_eq!(found.instances[0].state == InstanceState::Halted, is_halted, "{word} {task:?}");
+            assert_eq!(step(&server, Verb::Start).is_some(), is_called, "{word} {task:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_fails_while_it_is_shelved_is_an_obstacle() {
+        for (word, task, expected) in
+            [("ERROR", None, true), ("ERROR", Some("shelving"), true), ("ACTIVE", Some("shelving"), false)]
+        {
+            assert_eq!(obstacle(&[&test_server("demo-worker-2", word, task)]).is_some(), expected, "{word} {task:?}");
+        }
+    }
+
     /// Its disk would be empty after the wake. One that is shelved already has lost it.
     #[test]
     fn a_server_with_an_ephemeral_disk_is_not_shelved() {
         let now = UPDATED.parse().unwrap();
         for (word, expected) in [("ACTIVE", true), ("SHUTOFF", true), ("SHELVED_OFFLOADED", false)] {
-            let found = listing("demo", &[test_server("demo-etcd-0", word, None)], now);
+            let found = listing("demo", &[test_server("demo-etcd-0", word, None)], false, now);
             let obstacle = found.instances[0].obstacle.as_ref();
             assert_eq!(obstacle.is_some_and(|why| why.starts_with("EphemeralDisk: ")), expected, "{word} {obstacle:?}");
         }

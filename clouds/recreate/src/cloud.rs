@@ -219,7 +219,7 @@ impl Obstacle {
     }
 
     /// A machine that is not moved because of it.
-    pub(crate) fn refusal(self, machine: &str, kind: CloudErrorKind) -> Refusal {
+    pub fn refusal(self, machine: &str, kind: CloudErrorKind) -> Refusal {
         Refusal { id: machine.to_owned(), kind, code: self.code, message: self.message }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cloud_common::{Dialer, MemoryLimit};
 use cloud_conformance::TestLedger;
-use cloud_recreate::{Cloud as _, Planner, STUCK_TIMEOUT};
+use cloud_recreate::{Cloud as _, Obstacle, Planner, STUCK_TIMEOUT};
 use serde_json::{Value, json};
 use shared::cloud::{ClusterRef, Driver as _, InstanceState, Target, Verb};
 use shared::power::Power;
@@ -229,22 +229,33 @@ async fn a_project_with_two_thousand_servers_is_listed_again_and_again() {
     assert!(memory.is_free());
 }
 
-/// Nova gives up the shelving of one server again and again: the other one comes back, and stays until the next try.
-#[tokio::test]
-async fn a_server_that_is_not_shelved_for_a_minute_brings_the_others_back() {
-    let of_demo = |id: &str, status: &str| {
-        let mut server = server(id);
-        (server["status"], server["metadata"]) = (json!(status), json!({CLUSTER: "demo"}));
+/// A cluster `demo` that sleeps by shelving, of these servers. The last shelving of `b` was given up.
+async fn shelved(servers: &[Value]) -> (Modes, Arc<Planner<Driver>>, Target) {
+    let of_demo = servers.iter().cloned().map(|mut server| {
+        server["metadata"] = json!({CLUSTER: "demo"});
         server
-    };
-    let servers = json!({"servers": [of_demo("a", "SHELVED_OFFLOADED"), of_demo("b", "ACTIVE")]}).to_string();
+    });
+    let servers = json!({"servers": of_demo.collect::<Vec<_>>()}).to_string();
     let actions = json!({"instanceActions": [{"action": "shelve", "message": "Error"}]}).to_string();
     let url = services([("/servers/detail", servers), ("/servers/b/os-instance-actions", actions)]).await;
     let account = account(&MemoryLimit::default(), "tenant", url, "user");
     let planner = Arc::new(Planner::new(Driver::new(account, "domain".into(), Duration::from_mins(20))));
-    let (modes, attempts) = (Modes::new(planner.clone(), Mode::Shelve), &planner.cloud().attempts);
     let cluster = ClusterRef { infra_id: "demo".to_owned(), desired: Power::Hibernating, ..ClusterRef::default() };
-    let mut target = Target { cluster, ledger: Arc::new(TestLedger::default()) };
+    (Modes::new(planner.clone(), Mode::Shelve), planner, Target { cluster, ledger: Arc::new(TestLedger::default()) })
+}
+
+fn with(id: &str, status: &str, task: Option<&str>) -> Value {
+    let mut server = server(id);
+    (server["status"], server["OS-EXT-STS:task_state"]) = (json!(status), json!(task));
+    server
+}
+
+/// Nova gives up the shelving of one server again and again: the other one comes back, and stays until the next try.
+#[tokio::test]
+async fn a_server_that_is_not_shelved_for_a_minute_brings_the_others_back() {
+    let (modes, planner, mut target) =
+        shelved(&[with("a", "SHELVED_OFFLOADED", None), with("b", "ACTIVE", None)]).await;
+    let attempts = &planner.cloud().attempts;
     modes.list(&target, Priority::Sleeping).await.unwrap();
     let ids = ["b".to_owned()];
     attempts.begin("demo", Instant::now());
@@ -262,4 +273,51 @@ async fn a_server_that_is_not_shelved_for_a_minute_brings_the_others_back() {
     target.cluster.desired = Power::Running;
     modes.list(&target, Priority::Waking).await.unwrap();
     assert_eq!(attempts.given_up("demo", Instant::now()), None);
+}
+
+/// Nobody asks Nova for anything: the others are down, and it gets no request.
+#[tokio::test]
+async fn a_server_that_fails_while_it_is_shelved_brings_the_others_back() {
+    let mut broken = with("b", "ERROR", None);
+    broken["fault"] = json!({"code": 500, "message": "Disk of instance is too large"});
+    let others = [with("a", "SHELVED_OFFLOADED", None), with("c", "SHELVED_OFFLOADED", Some("unshelving"))];
+    let (modes, planner, target) = shelved(&[others.to_vec(), vec![broken]].concat()).await;
+    let attempts = &planner.cloud().attempts;
+    let states = async || {
+        let found = modes.list(&target, Priority::Sleeping).await.unwrap().instances;
+        found.into_iter().map(|instance| instance.state).collect::<Vec<_>>()
+    };
+    let waits = [InstanceState::Stopped, InstanceState::Unknown, InstanceState::Pending];
+    assert_eq!(states().await, waits);
+    let before = modes.advance(&target, Verb::Stop, &[]).await.unwrap();
+    assert!(before.moved.is_empty() && before.refused.len() == 1, "{before:?}");
+    assert!(
+        before.refused[0].to_string().starts_with("b: Status: its status is ERROR (Disk of instance is too large): ")
+    );
+    attempts.begin("demo", Instant::now());
+    for _ in 0..2 {
+        assert_eq!(states().await, waits, "for a minute");
+    }
+    let minute_ago = Instant::now().checked_sub(STUCK_TIMEOUT).unwrap();
+    attempts.begin("demo", minute_ago);
+    attempts.record("demo", &[], &before.refused, minute_ago);
+    assert_eq!(states().await, [InstanceState::Halted, InstanceState::Unknown, InstanceState::Pending]);
+    let back = modes.advance(&target, Verb::Stop, &["a".to_owned()]).await.unwrap();
+    assert_eq!((back.moved, back.refused), (vec![("a".to_owned(), InstanceState::Pending)], before.refused));
+}
+
+/// All of them are on their way: whoever fails then is still counted.
+#[tokio::test]
+async fn a_sleep_in_which_all_servers_are_being_shelved_is_not_over() {
+    for (task, is_over) in [(Some("shelving"), false), (None, true)] {
+        let status = if is_over { "SHELVED_OFFLOADED" } else { "ACTIVE" };
+        let (modes, planner, target) = shelved(&[with("a", status, task)]).await;
+        let (attempts, minute_ago) = (&planner.cloud().attempts, Instant::now().checked_sub(STUCK_TIMEOUT).unwrap());
+        attempts.begin("demo", minute_ago);
+        modes.list(&target, Priority::Sleeping).await.unwrap();
+        let refused = [Obstacle::several().refusal("a", CloudErrorKind::Refused)];
+        attempts.record("demo", &[], &refused, minute_ago);
+        attempts.record("demo", &[], &refused, Instant::now());
+        assert_eq!(attempts.given_up("demo", Instant::now()).is_none(), is_over, "{status} {task:?}");
+    }
 }

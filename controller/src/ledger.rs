@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
-use shared::cloud::{Entry, Ledger, LedgerError};
+use shared::cloud::{Entry, Ledger, LedgerError, LedgerFuture};
 use shared::hive::api::ClusterDeployment;
 
 use crate::runtime::hub::named;
@@ -98,7 +97,7 @@ fn is_of(secret: &Secret, target: Option<&OwnerReference>) -> bool {
 }
 
 impl Ledger for SecretLedger {
-    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
+    fn read(&self) -> LedgerFuture<'_, Option<Entry>> {
         async {
             let found = self.hub.find(&self.secret(None)).await.map_err(|error| self.unanswered("read", &error))?;
             let Some(secret) = found else { return Ok(None) };
@@ -120,12 +119,7 @@ impl Ledger for SecretLedger {
         .boxed()
     }
 
-    fn write<'a>(
-        &'a self,
-        text: &'a str,
-        export: Option<&'a str>,
-        seen: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<String, LedgerError>> {
+    fn write<'a>(&'a self, text: &'a str, export: Option<&'a str>, seen: Option<&'a str>) -> LedgerFuture<'a, String> {
         async move {
             let written = self.hub.store(&self.with(text, export, seen)).await;
             let version = written.map(|written| written.resource_version().unwrap_or_default());
@@ -134,7 +128,7 @@ impl Ledger for SecretLedger {
         .boxed()
     }
 
-    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
+    fn clear<'a>(&'a self, seen: &'a str) -> LedgerFuture<'a, ()> {
         async move { self.hub.delete(&self.secret(Some(seen))).await.map_err(|error| self.failed("delete", error)) }
             .boxed()
     }

@@ -15,7 +15,7 @@ use shared::annotation::keys;
 use shared::hive::conditions::{HIBERNATING, READY};
 use shared::spoke::kinds::MACHINE_NAMESPACE;
 use testbed::cluster::machine::Machine;
-use testbed::simulated::{Disks, Logged, PLATFORMS};
+use testbed::simulated::{Disks, LogEntry, PLATFORMS};
 use testbed::supervisor::programs::Start;
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Platform, Program, Timings, World};
@@ -44,7 +44,7 @@ async fn called_once(world: &World, cluster: &Cluster, platform: Platform) -> Re
 }
 
 /// Which controller made a call.
-fn identity(call: &Logged) -> &str {
+fn identity(call: &LogEntry) -> &str {
     call.agent.rsplit(' ').next().unwrap_or_default()
 }
 

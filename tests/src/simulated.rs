@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Response;
-pub use cloud_simulators::{Disks, Logged};
+pub use cloud_simulators::{Disks, LogEntry};
 use cloud_simulators::{Effect, Face, Machine, Rule, Simulator};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -242,7 +242,7 @@ impl Simulated {
     ///
     /// # Errors
     /// When the world is gone.
-    pub async fn calls(&self) -> Result<Vec<Logged>> {
+    pub async fn calls(&self) -> Result<Vec<LogEntry>> {
         self.http.get("/_simulator/calls").await
     }
 

@@ -10,13 +10,13 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Priority, Spot, Verb};
 
-use crate::call::{Moved, Sender, priority, state};
+use crate::call::{Sender, StateChanges, state};
 use crate::errors::Failure;
 use crate::quota::{Bucket, Limits};
 use crate::throttles::Throttles;
 
 /// Values of a filter, by EC2's rule.
-pub(crate) const VALUES: usize = 200;
+pub(crate) const MAX_FILTER_VALUES: usize = 200;
 
 /// Most instances of one list.
 const MAX_INSTANCES: usize = 50_000;
@@ -26,7 +26,7 @@ const MAX_SPOTS: usize = 10_000;
 
 /// While EC2 admits few instances, a caller moves at least so many of its own at once, so that large clusters get their
 /// turn next to small ones.
-const PIECE: u32 = 6;
+const MIN_ADMITTED: u32 = 6;
 
 /// One account in one region.
 pub(crate) struct Account {
@@ -95,7 +95,7 @@ impl Account {
     /// requests.
     pub(crate) async fn learn_spots(&self, mut instances: Vec<(String, String)>, priority: Priority) {
         instances.retain(|(id, _)| self.spot(id) == Spot::Unknown);
-        for some in instances.chunks(VALUES) {
+        for some in instances.chunks(MAX_FILTER_VALUES) {
             let requests = some.iter().map(|(_, request)| request.clone()).collect();
             let filter = Filter::builder().name("spot-instance-request-id").set_values(Some(requests)).build();
             self.limits.of(Bucket::Reads).acquire(priority).await;
@@ -143,7 +143,7 @@ impl Account {
         self.failed(call, failure)
     }
 
-    async fn change(&self, call: Verb, ids: &[String]) -> Result<Moved, Failure> {
+    async fn change(&self, call: Verb, ids: &[String]) -> Result<StateChanges, Failure> {
         let throttles = Throttles { limits: self.limits.clone(), call };
         let ids = Some(ids.to_vec());
         macro_rules! send {
@@ -168,14 +168,14 @@ impl Sender for Account {
     fn admit(&self, call: Verb, instances: usize) -> BoxFuture<'_, usize> {
         let most = u32::try_from(instances).unwrap_or(u32::MAX);
         let limit = self.limits.of(Bucket::Instances(call));
-        async move { limit.acquire_some(priority(call), most.min(PIECE), most).await as usize }.boxed()
+        async move { limit.acquire_some(call.priority(), most.min(MIN_ADMITTED), most).await as usize }.boxed()
     }
 
     fn turn(&self, call: Verb) -> BoxFuture<'_, ()> {
-        self.limits.of(Bucket::Requests(call)).acquire(priority(call)).boxed()
+        self.limits.of(Bucket::Requests(call)).acquire(call.priority()).boxed()
     }
 
-    fn send<'a>(&'a self, call: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
+    fn send<'a>(&'a self, call: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<StateChanges, Failure>> {
         self.change(call, ids).boxed()
     }
 

@@ -2,7 +2,7 @@
 
 use aws_sdk_ec2::types::InstanceStateName;
 use futures::future::BoxFuture;
-use shared::cloud::{CloudError, InstanceState, Priority, Verb};
+use shared::cloud::{CloudError, InstanceState, Verb};
 
 use crate::errors::Failure;
 
@@ -12,13 +12,6 @@ pub(crate) fn name(verb: Verb) -> &'static str {
         Verb::Start => "StartInstances",
         Verb::Stop => "StopInstances",
         Verb::Terminate => "TerminateInstances",
-    }
-}
-
-pub(crate) fn priority(verb: Verb) -> Priority {
-    match verb {
-        Verb::Start => Priority::Waking,
-        Verb::Stop | Verb::Terminate => Priority::Sleeping,
     }
 }
 
@@ -37,7 +30,7 @@ pub(crate) fn state(name: &InstanceStateName) -> InstanceState {
 }
 
 /// Instances with the state that a call answered.
-pub(crate) type Moved = Vec<(String, InstanceState)>;
+pub(crate) type StateChanges = Vec<(String, InstanceState)>;
 
 /// Who makes the calls.
 pub(crate) trait Sender: Send + Sync + 'static {
@@ -46,7 +39,7 @@ pub(crate) trait Sender: Send + Sync + 'static {
     /// Returns once EC2's limits leave room for one call.
     fn turn(&self, call: Verb) -> BoxFuture<'_, ()>;
     /// One call, whose turn it is.
-    fn send<'a>(&'a self, call: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>>;
+    fn send<'a>(&'a self, call: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<StateChanges, Failure>>;
     /// What the failure of a whole call means.
     fn failed(&self, call: &str, failure: Failure) -> CloudError;
     /// EC2 says that this instance cannot be stopped because it is a one-time spot instance.

@@ -24,16 +24,16 @@ pub(crate) struct Options {
 }
 
 /// Limits of one call. An attempt that hangs is cut off, so that one account cannot hold others up.
-const CONNECT: Duration = Duration::from_secs(3);
-const ATTEMPT: Duration = Duration::from_secs(10);
-const CALL: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What EC2 and STS clients have in common.
 pub(crate) fn base(region: &str, options: &Options) -> SdkConfig {
     let timeouts = TimeoutConfig::builder()
-        .connect_timeout(CONNECT)
-        .operation_attempt_timeout(ATTEMPT)
-        .operation_timeout(CALL)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .operation_attempt_timeout(ATTEMPT_TIMEOUT)
+        .operation_timeout(CALL_TIMEOUT)
         .build();
     let mut base = SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use aws_sdk_ec2::config::Credentials;
 
 /// Keys that are taken.
-const ALLOWED: &[&str] = &[
+const ALLOWED_KEYS: &[&str] = &[
     "aws_access_key_id",
     "aws_secret_access_key",
     "aws_session_token",
@@ -20,7 +20,7 @@ const ALLOWED: &[&str] = &[
     "source_profile",
 ];
 /// Keys that are accepted and ignored: the region comes from the cluster, and nothing reads the output format.
-const IGNORED: &[&str] = &["output", "region", "sts_regional_endpoints"];
+const IGNORED_KEYS: &[&str] = &["output", "region", "sts_regional_endpoints"];
 
 /// How many profiles may build on one another.
 const MAX_CHAIN: usize = 5;
@@ -117,10 +117,10 @@ fn parse(text: &str) -> Result<BTreeMap<String, Profile>, ConfigFileError> {
         }
         let (key, value) = line.split_once('=').ok_or(ConfigFileError::Syntax(number))?;
         let key = key.trim().to_ascii_lowercase();
-        if IGNORED.contains(&key.as_str()) {
+        if IGNORED_KEYS.contains(&key.as_str()) {
             continue;
         }
-        if !ALLOWED.contains(&key.as_str()) {
+        if !ALLOWED_KEYS.contains(&key.as_str()) {
             return Err(ConfigFileError::Refused { line: number, key: printable(&key) });
         }
         let profile =

@@ -35,9 +35,6 @@ pub(crate) enum SourceError {
 
 impl Source {
     /// Reads `aws_config` if it is there, otherwise `aws_access_key_id` and `aws_secret_access_key`.
-    ///
-    /// # Errors
-    /// When neither is there, or is of a form that is refused.
     pub(crate) fn read(secret: &BTreeMap<String, Vec<u8>>) -> Result<Self, SourceError> {
         let text = |key: &'static str| match secret.get(key).map(|value| str::from_utf8(value)) {
             None => Ok(None),

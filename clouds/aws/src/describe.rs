@@ -5,20 +5,21 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_ec2::types::{DeviceType, Filter, Instance as Ec2Instance, InstanceLifecycleType};
 use cloud_common::ListBatcher;
 use jiff::Timestamp;
 use shared::cloud::{CloudError, Instance, InstanceState, Priority, Spot};
 
-use crate::account::{Account, VALUES};
+use crate::account::{Account, MAX_FILTER_VALUES};
 use crate::call::state;
-use crate::errors::{given_up, stable};
+use crate::errors::stable;
 
 /// Key of the tag that says whose an instance is, before the cluster's infraID.
 const KEY: &str = "kubernetes.io/cluster/";
 /// Value of that tag on what belongs to the cluster; `shared` is what it only uses.
-const OWNED: &str = "owned";
+const TAG_VALUE: &str = "owned";
 
 /// Why a machine is not put to sleep.
 const INSTANCE_STORE: &str =
@@ -34,7 +35,7 @@ pub(crate) struct Lists(ListBatcher<String, Arc<MachinesByCluster>>);
 
 impl Lists {
     pub(crate) fn new(account: Arc<Account>) -> Self {
-        Self(ListBatcher::new(VALUES, move |wanted, priority| {
+        Self(ListBatcher::new(MAX_FILTER_VALUES, Duration::ZERO, move |wanted, priority| {
             let account = account.clone();
             Box::pin(async move { find(&account, &wanted, priority).await.map(Arc::new) })
         }))
@@ -43,8 +44,7 @@ impl Lists {
     /// The machines of one cluster, listed together with those of others who ask at the same time.
     pub(crate) async fn list(&self, infra_id: &str, priority: Priority) -> Result<Vec<Instance>, CloudError> {
         // A name that no installer generates gets its own call: if EC2 rejects it, no other cluster is affected.
-        let found = self.0.list(infra_id.to_owned(), !is_common(infra_id), priority).await;
-        let found = found.unwrap_or_else(|_| Err(given_up("DescribeInstances")))?;
+        let found = self.0.list(infra_id.to_owned(), !is_common(infra_id), priority).await?;
         Ok(found.get(infra_id).cloned().unwrap_or_default())
     }
 }
@@ -82,7 +82,7 @@ async fn find(
 fn filter(wanted: &BTreeSet<String>) -> Filter {
     let mut wanted = wanted.iter();
     match (wanted.next(), wanted.next()) {
-        (Some(infra_id), None) => Filter::builder().name(format!("tag:{KEY}{infra_id}")).values(OWNED).build(),
+        (Some(infra_id), None) => Filter::builder().name(format!("tag:{KEY}{infra_id}")).values(TAG_VALUE).build(),
         (first, second) => {
             let keys = first.into_iter().chain(second).chain(wanted).map(|infra_id| format!("{KEY}{infra_id}"));
             Filter::builder().name("tag-key").set_values(Some(keys.collect())).build()
@@ -101,7 +101,7 @@ fn hand_out(instance: &Ec2Instance, wanted: &BTreeSet<String>, found: &mut Machi
 }
 
 fn owners(instance: &Ec2Instance) -> impl Iterator<Item = &str> {
-    let tags = instance.tags().iter().filter(|tag| tag.value() == Some(OWNED));
+    let tags = instance.tags().iter().filter(|tag| tag.value() == Some(TAG_VALUE));
     tags.filter_map(|tag| tag.key()?.strip_prefix(KEY))
 }
 

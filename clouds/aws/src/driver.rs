@@ -8,9 +8,8 @@ use aws_sdk_ec2::error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::dyn_dispatch_hint;
 use cloud_common::Permit;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::{
-    CloudError, ClusterRef, Driver, Lifecycle, Listing, Outcome, Priority, Profile, ProviderIds, Target, Verb,
+    CloudFuture, ClusterRef, Driver, Lifecycle, Listing, Outcome, Priority, Profile, ProviderIds, Target, Verb,
 };
 
 use crate::account::Account;
@@ -76,17 +75,12 @@ impl Driver for Ec2 {
         }
     }
 
-    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> CloudFuture<'a, Listing> {
         let instances = self.lists.list(&target.cluster.infra_id, priority);
         async move { Ok(Listing { instances: instances.await?, ..Listing::default() }) }.boxed()
     }
 
-    fn advance<'a>(
-        &'a self,
-        _target: &'a Target,
-        verb: Verb,
-        ids: &'a [String],
-    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+    fn advance<'a>(&'a self, _target: &'a Target, verb: Verb, ids: &'a [String]) -> CloudFuture<'a, Outcome> {
         let moves = match verb {
             Verb::Start => &self.starts,
             Verb::Stop => &self.stops,

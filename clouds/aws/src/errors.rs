@@ -22,7 +22,7 @@ pub(crate) struct Failure {
 
 /// What is about the account, its credentials, the rate of calls or capacity. Any other 4xx may be due to single
 /// instances: EC2 has more codes for these than anybody lists.
-const KINDS: [(CloudErrorKind, &str); 3] = [
+const CODES_BY_KIND: [(CloudErrorKind, &str); 3] = [
     (
         CloudErrorKind::Throttled,
         "BandwidthLimitExceeded EC2ThrottledException RequestLimitExceeded RequestThrottled RequestThrottledException \
@@ -96,15 +96,15 @@ impl Failure {
 }
 
 pub(crate) fn of_code(code: &str) -> Option<CloudErrorKind> {
-    KINDS.into_iter().find(|(_, codes)| codes.split(' ').any(|known| known == code)).map(|(kind, _)| kind)
+    CODES_BY_KIND.into_iter().find(|(_, codes)| codes.split(' ').any(|known| known == code)).map(|(kind, _)| kind)
 }
 
 /// Stops the SDK from retrying when EC2 lacks capacity: EC2 answers with status 500, but a retry gets the same answer,
 /// and other calls wait for this one.
 #[derive(Debug)]
-pub(crate) struct NoRoomIsAnAnswer;
+pub(crate) struct NoRetryWithoutCapacity;
 
-impl ClassifyRetry for NoRoomIsAnAnswer {
+impl ClassifyRetry for NoRetryWithoutCapacity {
     fn name(&self) -> &'static str {
         "NoRoomIsAnAnswer"
     }

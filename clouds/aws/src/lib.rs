@@ -13,7 +13,7 @@ mod errors;
 mod moves;
 mod pool;
 mod quota;
-mod refused;
+mod refusal_cache;
 mod registration;
 mod roles;
 mod throttles;

@@ -16,29 +16,29 @@ use tokio::time::{Instant, timeout};
 use self::part::Part;
 use crate::call::{Sender, name};
 use crate::errors::{Failure, given_up};
-use crate::refused::Refused;
+use crate::refusal_cache::RefusalCache;
 
 /// Instances of one call.
-const BATCH: usize = 100;
+const MAX_BATCH: usize = 100;
 
 /// How long a call waits for others.
-const WINDOW: Duration = Duration::from_millis(25);
+const BATCH_WINDOW: Duration = Duration::from_millis(25);
 
 /// How long a caller waits until EC2's limits admit its first instances.
-const ADMISSION: Duration = Duration::from_secs(10);
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How seldom a caller's instances are tried one by one when EC2 refuses them without naming one.
-const ONE_BY_ONE_EVERY: Duration = Duration::from_mins(5);
+/// How often at most a caller's instances are tried one by one when EC2 refuses them without naming one.
+const ONE_BY_ONE_INTERVAL: Duration = Duration::from_mins(5);
 
 /// After so many callers in a row were retried alone and denied, the account has no permission at all.
-const DENIED: usize = 3;
+const MAX_DENIED: usize = 3;
 
 /// Callers and instances kept with the time of their last single try, so that they come after others.
 const MAX_TRIED: usize = 1000;
 
 /// After so many instances in a row with insufficient capacity, the others of this caller are not tried one by one, and
 /// neither are those of the next callers without capacity.
-const WITHOUT_ROOM: usize = 5;
+const MAX_WITHOUT_CAPACITY: usize = 5;
 
 /// Calls of one kind in one account.
 pub(crate) struct Moves {
@@ -49,13 +49,13 @@ pub(crate) struct Moves {
 
 impl Moves {
     pub(crate) fn new<S: Sender>(call: Verb, sender: Arc<S>) -> Self {
-        let (refused, one_by_one, denied) = (Refused::default(), Mutex::default(), Mutex::default());
+        let (refused, one_by_one, denied) = (RefusalCache::default(), Mutex::default(), Mutex::default());
         let mover = Arc::new(Mover { call, sender: sender.clone(), refused, one_by_one, denied });
         let gate = {
             let mover = mover.clone();
             move || mover.clone().turn().boxed()
         };
-        let parts = Batcher::gated(BATCH, gate, move |parts: Vec<Part>| {
+        let parts = Batcher::gated(MAX_BATCH, gate, move |parts: Vec<Part>| {
             let mover = mover.clone();
             async move { mover.answer(parts).await }.boxed()
         });
@@ -69,12 +69,12 @@ impl Moves {
     /// Callers that are admitted while a call waits for its own token share that call.
     pub(crate) async fn all(&self, ids: &[String]) -> Result<Outcome, CloudError> {
         let mut outcome = Outcome::default();
-        for ids in ids.chunks(BATCH) {
-            let Ok(admitted) = timeout(ADMISSION, self.sender.admit(self.call, ids.len())).await else {
+        for ids in ids.chunks(MAX_BATCH) {
+            let Ok(admitted) = timeout(ADMISSION_TIMEOUT, self.sender.admit(self.call, ids.len())).await else {
                 return if outcome == Outcome::default() { Err(self.limited()) } else { Ok(outcome) };
             };
             let (now, later) = ids.split_at(admitted.min(ids.len()));
-            let part = self.parts.ask(now.len(), WINDOW, |reply| Part::new(now, reply)).await;
+            let part = self.parts.ask(now.len(), BATCH_WINDOW, |reply| Part::new(now, reply)).await;
             let part = part.unwrap_or_else(|_| Err(given_up(name(self.call))))?;
             outcome.moved.extend(part.moved);
             outcome.refused.extend(part.refused);
@@ -95,7 +95,7 @@ impl Moves {
 struct Mover<S> {
     call: Verb,
     sender: Arc<S>,
-    refused: Refused,
+    refused: RefusalCache,
     /// When a caller's instances were last tried one by one, by the least of them.
     one_by_one: Mutex<HashMap<String, Instant>>,
     /// When a caller was last denied by itself, by its first instance.
@@ -116,9 +116,9 @@ impl<S: Sender> Mover<S> {
         let Some(least) = ids.iter().min() else { return false };
         let mut tried = self.one_by_one.lock();
         if tried.len() >= MAX_TRIED {
-            tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_EVERY);
+            tried.retain(|_, at| at.elapsed() < ONE_BY_ONE_INTERVAL);
         }
-        let is_long_ago = tried.get(least).map_or(tried.len() < MAX_TRIED, |at| at.elapsed() >= ONE_BY_ONE_EVERY);
+        let is_long_ago = tried.get(least).map_or(tried.len() < MAX_TRIED, |at| at.elapsed() >= ONE_BY_ONE_INTERVAL);
         if is_long_ago {
             tried.insert(least.clone(), Instant::now());
         }
@@ -234,7 +234,7 @@ impl<S: Sender> Round<'_, S> {
     }
 
     /// One caller's instances. Returned if EC2 refuses them without naming one.
-    async fn alone(&mut self, mut part: Part) -> Option<(Part, Unfinished)> {
+    async fn alone(&mut self, mut part: Part) -> Option<(Part, FailedBatch)> {
         let left = part.left();
         if left.is_empty() || self.failed.is_some() {
             part.reply(self.failed.clone().filter(|_| !left.is_empty()));
@@ -250,13 +250,13 @@ impl<S: Sender> Round<'_, S> {
         None
     }
 
-    /// The instances of a caller whose own call was refused: each by itself, if that promises something.
-    async fn singly(&mut self, mut part: Part, Unfinished { failure, left }: Unfinished) {
+    /// The instances of a caller whose own call was refused: each by itself, if any of them has a chance.
+    async fn singly(&mut self, mut part: Part, FailedBatch { failure, left }: FailedBatch) {
         if self.failed.is_some() {
             return part.reply(self.failed.clone());
         }
         let mut outcome = Outcome::default();
-        let has_chances = failure.kind != CloudErrorKind::Capacity || self.without_room < WITHOUT_ROOM;
+        let has_chances = failure.kind != CloudErrorKind::Capacity || self.without_room < MAX_WITHOUT_CAPACITY;
         let result = if left.len() > 1 && has_chances && self.mover.may_go_one_by_one(&left) {
             self.one_by_one(std::slice::from_ref(&part), &left, &mut outcome).await
         } else {
@@ -267,18 +267,18 @@ impl<S: Sender> Round<'_, S> {
         self.end(part, result.err());
     }
 
-    /// Tells a caller how its part has ended, and draws conclusions for those who are left.
+    /// Answers a caller, and decides whether the others are still tried.
     fn end(&mut self, part: Part, error: Option<CloudError>) {
         let is_denied = error.as_ref().is_some_and(|error| error.kind == CloudErrorKind::Denied);
         self.mover.remember_denied(&part.ids, is_denied);
         self.denied = if is_denied { self.denied + 1 } else { 0 };
-        self.failed = error.clone().filter(|error| !is_of_one(error.kind) || self.denied >= DENIED);
+        self.failed = error.clone().filter(|error| !is_of_one(error.kind) || self.denied >= MAX_DENIED);
         part.reply(error);
     }
 
     /// One call for all, one more without each that EC2 names as the reason for a refusal, and one for those it refused
     /// before.
-    async fn batch(&mut self, of: &[Part], ids: Vec<String>, outcome: &mut Outcome) -> Result<(), Unfinished> {
+    async fn batch(&mut self, of: &[Part], ids: Vec<String>, outcome: &mut Outcome) -> Result<(), FailedBatch> {
         let Mover { refused, .. } = self.mover;
         let (known, mut left) = refused.split(ids);
         while !left.is_empty() {
@@ -288,7 +288,7 @@ impl<S: Sender> Round<'_, S> {
             };
             let (named, rest) = blamed(left, &failure);
             if named.is_empty() {
-                return Err(Unfinished { failure, left: rest.into_iter().chain(known).collect() });
+                return Err(FailedBatch { failure, left: rest.into_iter().chain(known).collect() });
             }
             outcome.refused.extend(named.into_iter().map(|id| self.mover.refusal(id, &failure, false)));
             left = rest;
@@ -302,7 +302,7 @@ impl<S: Sender> Round<'_, S> {
             let (named, rest) = blamed(turn, &failure);
             out.splice(..0, rest);
             if named.is_empty() {
-                return Err(Unfinished { failure, left: out });
+                return Err(FailedBatch { failure, left: out });
             }
             outcome.refused.extend(named.into_iter().map(|id| self.mover.refusal(id, &failure, true)));
             outcome.refused.extend(refused.again(&out));
@@ -340,7 +340,7 @@ impl<S: Sender> Round<'_, S> {
                     outcome.refused.push(self.mover.refusal(id.clone(), &failure, no_room));
                     let more = |count: usize| if no_room { count + 1 } else { 0 };
                     (self.without_room, of_this_caller) = (more(self.without_room), more(of_this_caller));
-                    if of_this_caller >= WITHOUT_ROOM {
+                    if of_this_caller >= MAX_WITHOUT_CAPACITY {
                         let rest = ids.iter().skip(at + 1).cloned();
                         outcome.refused.extend(rest.map(|id| self.mover.refusal(id, &failure, false)));
                         break;
@@ -366,7 +366,7 @@ fn is_of_one(kind: CloudErrorKind) -> bool {
 }
 
 /// A batch that ended before all instances were moved or refused by name.
-struct Unfinished {
+struct FailedBatch {
     failure: Failure,
     /// Who is left.
     left: Vec<String>,

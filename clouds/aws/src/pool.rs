@@ -10,7 +10,7 @@ use crate::account::Account;
 use crate::client::{Options, base};
 use crate::credentials::Source;
 use crate::driver::{Ec2, Fence};
-use crate::errors::NoRoomIsAnAnswer;
+use crate::errors::NoRetryWithoutCapacity;
 use crate::quota::Limits;
 
 /// The drivers in use. A driver is kept while a caller holds it, its limits until they are full again: EC2 forgets no
@@ -36,7 +36,6 @@ impl PoolEntry {
 }
 
 impl Pool {
-    /// An empty pool.
     pub(crate) fn new(options: Options) -> Self {
         Self { options, kept: Mutex::default() }
     }
@@ -52,7 +51,7 @@ impl Pool {
         self.keep(of, Arc::new(driver), limits)
     }
 
-    /// The limits that an earlier driver has used, or new ones.
+    /// The limits of an earlier driver, or new ones.
     fn limits(&self, of: [u8; 32]) -> Arc<Limits> {
         let used = self.kept.lock().get(&of).map(|kept| kept.limits.clone());
         used.unwrap_or_else(|| Arc::new(Limits::new(&self.options.quotas)))
@@ -82,7 +81,7 @@ pub(crate) async fn driver(
     let config = aws_sdk_ec2::config::Builder::from(&base)
         .credentials_provider(source.provider(&base).await)
         .interceptor(Fence(permit.clone()))
-        .retry_classifier(NoRoomIsAnAnswer)
+        .retry_classifier(NoRetryWithoutCapacity)
         .build();
     let client = aws_sdk_ec2::Client::from_conf(config);
     Ec2::new(Account::new(client, region.to_owned(), &account, permit.clone(), limits))

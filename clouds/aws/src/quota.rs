@@ -18,7 +18,7 @@ pub(crate) enum Bucket {
 }
 
 /// The buckets by name, with what EC2 gives to every account: tokens at once, and tokens a second.
-const EC2: [(&str, Bucket, (u32, u32)); 7] = [
+const BUCKETS: [(&str, Bucket, (u32, u32)); 7] = [
     ("describe-requests", Bucket::Reads, (100, 20)),
     ("start-requests", Bucket::Requests(Verb::Start), (5, 2)),
     ("start-instances", Bucket::Instances(Verb::Start), (1000, 2)),
@@ -40,7 +40,7 @@ pub struct Quota {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "write NAME=BURST/RATE with whole numbers above 0, such as start-instances=5000/20; NAME is one of {}",
-    EC2.map(|(name, ..)| name).join(", ")
+    BUCKETS.map(|(name, ..)| name).join(", ")
 )]
 pub struct NoQuota;
 
@@ -50,7 +50,7 @@ impl FromStr for Quota {
     fn from_str(text: &str) -> Result<Self, NoQuota> {
         let (name, numbers) = text.split_once('=').ok_or(NoQuota)?;
         let (burst, rate) = numbers.split_once('/').ok_or(NoQuota)?;
-        let (_, bucket, _) = EC2.into_iter().find(|(known, ..)| *known == name).ok_or(NoQuota)?;
+        let (_, bucket, _) = BUCKETS.into_iter().find(|(known, ..)| *known == name).ok_or(NoQuota)?;
         let number = |text: &str| text.parse().ok().filter(|number| *number > 0).ok_or(NoQuota);
         Ok(Self { bucket, burst: number(burst)?, rate: number(rate)? })
     }
@@ -68,7 +68,7 @@ impl Limits {
             let (burst, rate) = raised.map_or((burst, rate), |quota| (quota.burst, quota.rate));
             (bucket, RateLimiter::new(burst, rate))
         };
-        Self(EC2.into_iter().map(|(_, bucket, limits)| limiter(bucket, limits)).collect())
+        Self(BUCKETS.into_iter().map(|(_, bucket, limits)| limiter(bucket, limits)).collect())
     }
 
     /// Whether every bucket is full, so that nothing is lost with them.

@@ -5,10 +5,10 @@ use std::str::FromStr;
 use shared::text::sanitize_to;
 
 /// Longest ARN that is repeated, in characters. AWS allows more.
-const SHOWN: usize = 256;
+const MAX_SHOWN_ARN: usize = 256;
 
 /// Parts of an ARN between colons.
-const PARTS: usize = 6;
+const ARN_PARTS: usize = 6;
 
 /// Roles that clusters of one namespace may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl FromStr for AllowedRole {
         let (namespace, pattern) = text.split_once('=').ok_or(NoRole)?;
         let is_name = !namespace.is_empty()
             && namespace.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-        let is_arn = pattern.starts_with("arn:") && pattern.split(':').count() == PARTS;
+        let is_arn = pattern.starts_with("arn:") && pattern.split(':').count() == ARN_PARTS;
         let allowed = || Self { namespace: namespace.to_owned(), pattern: pattern.to_owned() };
         (is_name && is_arn).then(allowed).ok_or(NoRole)
     }
@@ -47,7 +47,7 @@ pub(crate) fn check(allowed: &[AllowedRole], namespace: &str, arn: &str) -> Resu
     if allowed.is_empty() || allowed.iter().any(permits) {
         return Ok(());
     }
-    let arn = sanitize_to(arn, SHOWN);
+    let arn = sanitize_to(arn, MAX_SHOWN_ARN);
     Err(format!(
         "is {arn}, which clusters in namespace {namespace} may not assume: name a role that is allowed there, or start the controller with \
          --aws-role {namespace}={arn}"

@@ -19,7 +19,7 @@ use crate::quota::{Bucket, Limits};
 
 /// How far our bucket may be ahead of EC2's: longer than a call takes to arrive. Each attempt that is throttled costs
 /// this much time at most.
-const LEAD: Duration = Duration::from_secs(2);
+const MAX_BUCKET_LEAD: Duration = Duration::from_secs(2);
 
 /// Sets the bucket of instances back for a throttled attempt. EC2 refills its bucket from the moment at which the first
 /// call arrives, later than ours: at full use every call would come a little too early, and be throttled.
@@ -43,7 +43,7 @@ impl Intercept for Throttles {
     ) -> Result<(), BoxError> {
         let error = context.output_or_error().and_then(Result::err).and_then(OrchestratorError::as_operation_error);
         if error.and_then(code).and_then(of_code) == Some(CloudErrorKind::Throttled) {
-            self.limits.of(Bucket::Instances(self.call)).set_back(LEAD);
+            self.limits.of(Bucket::Instances(self.call)).set_back(MAX_BUCKET_LEAD);
         }
         Ok(())
     }

@@ -5,35 +5,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_common::{ChargedValue, RateLimiter};
-use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below, link};
-use cloud_stopstart::{Cloud, Failure, Machine, MachinesByKey, Move, Progress, failed};
+use cloud_http::{Bearer, CallError, FormLogin, Http, Method, StatusCode, Url, below, hosts, link};
+use cloud_stopstart::{Cloud, Failure, ListResult, Machine, Move, Progress};
 use futures::{StreamExt, stream, try_join};
 use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, PlatformSpec, Priority, Profile, ProviderIds};
 use tokio::time::{Instant, timeout};
 
-use crate::principal::{Entra, Environment, Principal};
-use crate::wire::{ListedInstance, Operation, Page, View, given_up, known};
+use crate::principal::{Environment, Principal};
+use crate::wire::{ListedInstance, Operation, Page, View, given_up, machine_error_kind};
 
-/// Calls at once, and calls a second. Azure Resource Manager, for one principal: 250 reads, and 25 a second.
-pub(crate) const RATE: (u32, u32) = (200, 20);
-
-/// Of them, starts and deallocations. Azure Resource Manager, for one principal: 200 writes, and 10 a second; the
+/// Starts and deallocations, at once and a second. Azure Resource Manager, for one principal: 200 writes, and 10 a second; the
 /// machines' own provider, for a subscription: 1,500, and 500 a minute.
-const CHANGES: (u32, u32) = (190, 10);
+const CHANGE_RATE: (u32, u32) = (190, 10);
 
-/// How long a call waits for its turn among those.
 const RATE_LIMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The version of the API that Hive asks for.
-const VERSION: &str = "2019-12-01";
+const API_VERSION: &str = "2019-12-01";
 
-/// How long it is known which machines have an ephemeral OS disk, while a cluster goes to sleep and otherwise: that of a
+/// How long the list of machines with ephemeral OS disks is cached, while a cluster goes to sleep and otherwise: the disk of a
 /// machine never changes.
 const EPHEMERAL_TTL: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
 
 /// Why such a machine is not put to sleep.
-const EPHEMERAL: &str =
+const EPHEMERAL_DISK: &str =
     "its OS disk is ephemeral: Azure deallocates no such machine; replace it by one with a managed OS disk";
 
 /// Resource groups and names of machines, in lowercase.
@@ -42,12 +38,12 @@ type Names = ChargedValue<BTreeSet<(String, String)>>;
 /// Machines without a power state that one list asks for once more, in each resource group; how many at once, and how long
 /// that may take.
 const MAX_RETRIED: usize = 20;
-const AT_ONCE: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One subscription with its credentials.
 pub(crate) struct Account {
-    api: Bearer<Entra>,
+    api: Bearer<FormLogin>,
     domain: Arc<str>,
     /// The subscription's URL.
     base: Url,
@@ -59,29 +55,28 @@ pub(crate) struct Account {
 impl Account {
     /// No request is made yet. `endpoint` is used instead of Azure's hosts.
     pub(crate) fn new(
-        principal: Principal,
+        principal: &Principal,
         environment: Environment,
         http: Http,
         endpoint: Option<&Url>,
     ) -> Result<Self, String> {
-        let [login, management] = environment.hosts();
-        let scope = format!("{management}/.default");
-        let parsed = |text: &str| Url::parse(text).map_err(|error| error.to_string());
-        let (login, management) = match endpoint {
-            Some(url) => (url.clone(), url.clone()),
-            None => (parsed(login)?, parsed(management)?),
-        };
+        let [login, management] = hosts(environment.hosts(), endpoint)?;
         let base = below(&management, &["subscriptions", &principal.subscription]);
         let word = cloud_common::account_word(&format!("{} {}", principal.tenant, principal.client));
         let domain = format!("azure/{}/{word}", principal.subscription).into();
-        let http = Arc::new(http);
-        let api = Bearer::new(http.clone(), Entra { http, principal, host: login, scope });
-        Ok(Self { api, domain, base, changes: RateLimiter::new(CHANGES.0, CHANGES.1), ephemeral: Mutex::default() })
+        let api = Bearer::by_form(http, below(&login, &principal.token_path()), principal.form(environment));
+        Ok(Self {
+            api,
+            domain,
+            base,
+            changes: RateLimiter::new(CHANGE_RATE.0, CHANGE_RATE.1),
+            ephemeral: Mutex::default(),
+        })
     }
 
     fn url(&self, segments: &[&str]) -> Url {
         let mut url = below(&self.base, segments);
-        url.query_pairs_mut().append_pair("api-version", VERSION);
+        url.query_pairs_mut().append_pair("api-version", API_VERSION);
         url
     }
 
@@ -118,8 +113,8 @@ impl Account {
         Ok(Some(found))
     }
 
-    /// Asks for the power state of one machine, which a list has left out.
-    async fn ask_again(&self, group: &str, name: &str, view: &mut View, priority: Priority) {
+    /// Reads the power state of one machine that a list has left out.
+    async fn read_again(&self, group: &str, name: &str, view: &mut View, priority: Priority) {
         let url = self.machine_url(group, name, "instanceView");
         if let Ok(answer) = self.api.call(priority, Method::GET, &url, None).await {
             *view = answer.json::<View>().await.map(|found| found.clone()).unwrap_or_default();
@@ -135,9 +130,11 @@ fn resource_group(cluster: &ClusterRef) -> &str {
 impl Cloud for Account {
     /// A resource group in lowercase: case does not count. All clusters that name one share its machines.
     type Key = String;
-    const TOGETHER: usize = usize::MAX;
+    /// Azure Resource Manager, for one principal: 250 reads, and 25 a second.
+    const RATE: (u32, u32) = (200, 20);
+    const MAX_CLUSTERS_PER_LIST: usize = usize::MAX;
     /// Azure: twelve at once, and four a minute.
-    const PER_MINUTE: usize = 4;
+    const MAX_CALLS_PER_MINUTE: usize = 4;
 
     fn domain(&self) -> Arc<str> {
         self.domain.clone()
@@ -159,11 +156,7 @@ impl Cloud for Account {
         if group.is_empty() { Err(CloudError::new(CloudErrorKind::Invalid, message)) } else { Ok(group.to_lowercase()) }
     }
 
-    async fn list(
-        self: Arc<Self>,
-        wanted: BTreeSet<String>,
-        priority: Priority,
-    ) -> Result<ChargedValue<MachinesByKey<String>>, CloudError> {
+    async fn list(self: Arc<Self>, wanted: BTreeSet<String>, priority: Priority) -> ListResult<String> {
         let (pages, ephemeral) = try_join!(self.machines(priority, true), self.ephemeral(priority))?;
         let mut found: BTreeMap<String, Vec<(&ListedInstance, String, View)>> =
             wanted.into_iter().map(|group| (group, Vec::new())).collect();
@@ -176,16 +169,16 @@ impl Cloud for Account {
         let mut again = Vec::new();
         for machines in found.values_mut() {
             let silent = machines.iter_mut().filter(|(_, _, view)| !view.has_power()).take(MAX_RETRIED);
-            again.extend(silent.map(|(listed, group, view)| self.ask_again(group, &listed.name, view, priority)));
+            again.extend(silent.map(|(listed, group, view)| self.read_again(group, &listed.name, view, priority)));
         }
-        let again = stream::iter(again).buffer_unordered(AT_ONCE).collect::<()>();
+        let again = stream::iter(again).buffer_unordered(MAX_IN_FLIGHT).collect::<()>();
         let _ = timeout(RETRY_TIMEOUT, again).await; // who has not answered is unknown
         let is_ephemeral = |listed: &ListedInstance| {
             ephemeral.as_ref().zip(listed.key()).is_some_and(|(ephemeral, key)| ephemeral.contains(&key))
         };
         let machine = |(listed, at, view): &(&ListedInstance, String, View)| {
             let mut machine = listed.machine(at, view);
-            machine.instance.obstacle = is_ephemeral(listed).then(|| EPHEMERAL.to_owned());
+            machine.instance.obstacle = is_ephemeral(listed).then(|| EPHEMERAL_DISK.to_owned());
             machine
         };
         let found = found.iter().map(|(group, all)| (group.clone(), Ok(all.iter().map(machine).collect()))).collect();
@@ -201,10 +194,12 @@ impl Cloud for Account {
             let message = format!("{call} not sent: too many machines of this subscription wait");
             return Err(Failure::Account(CloudError::new(CloudErrorKind::Throttled, message)));
         }
-        let name = machine.instance.node_names.first().map_or("", String::as_str);
-        let url = self.machine_url(&machine.at, name, call);
-        let answer =
-            self.api.call(to.priority(), Method::POST, &url, None).await.map_err(|error| failed(error, known))?;
+        let url = self.machine_url(&machine.at, machine.name(), call);
+        let answer = self
+            .api
+            .call(to.priority(), Method::POST, &url, None)
+            .await
+            .map_err(|error| Failure::of(error, machine_error_kind))?;
         let header = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
         let operation = header("azure-asyncoperation").or_else(|| header("location"));
         let operation = operation.filter(|_| answer.status == StatusCode::ACCEPTED).map(|found| link(&url, found));
@@ -221,7 +216,7 @@ impl Cloud for Account {
             answer => answer?,
         };
         if answer.status == StatusCode::ACCEPTED {
-            return Ok(Progress::UnderWay);
+            return Ok(Progress::InProgress);
         }
         if answer.is_empty() {
             return Ok(Progress::Done);

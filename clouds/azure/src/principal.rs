@@ -1,12 +1,8 @@
-//! A service principal, and its token.
+//! A service principal.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use cloud_http::{Body, CallError, Granted, HeaderValue, Http, Login, Method, Url, below};
 use serde::Deserialize;
-use shared::cloud::Priority;
 use shared::read::{self, Limits, lenient};
 use shared::text::sanitize_to;
 
@@ -96,29 +92,21 @@ pub(crate) fn parse(text: &str) -> Result<Principal, String> {
     Ok(Principal { subscription: field(0)?, tenant: field(1)?, client: field(2)?, secret: field(3)? })
 }
 
-/// Asks Entra for tokens.
-pub(crate) struct Entra {
-    pub(crate) http: Arc<Http>,
-    pub(crate) principal: Principal,
-    pub(crate) host: Url,
-    /// For which API.
-    pub(crate) scope: String,
-}
+impl Principal {
+    /// Where Entra gives tokens, below its host.
+    pub(crate) fn token_path(&self) -> [&str; 4] {
+        [&self.tenant, "oauth2", "v2.0", "token"]
+    }
 
-impl Login for Entra {
-    type Token = HeaderValue;
-
-    async fn login(&self) -> Result<(HeaderValue, Duration), CallError> {
-        let Principal { tenant, client, secret, .. } = &self.principal;
-        let url = below(&self.host, &[tenant, "oauth2", "v2.0", "token"]);
-        let form = Body::Form(vec![
+    /// What Entra is asked with.
+    pub(crate) fn form(&self, environment: Environment) -> Vec<(&'static str, String)> {
+        let [_, management] = environment.hosts();
+        vec![
             ("grant_type", "client_credentials".to_owned()),
-            ("client_id", client.clone()),
-            ("client_secret", secret.clone()),
-            ("scope", self.scope.clone()),
-        ]);
-        let answer = self.http.call(Priority::Waking, Method::POST, url, &[], Some(&form)).await;
-        answer.map_err(CallError::of_login)?.json::<Granted>().await?.token()
+            ("client_id", self.client.clone()),
+            ("client_secret", self.secret.clone()),
+            ("scope", format!("{management}/.default")),
+        ]
     }
 }
 

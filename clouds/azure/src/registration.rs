@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, text};
-use cloud_http::{Http, Options, Url, endpoint};
-use cloud_stopstart::StopStart;
+use cloud_common::{Access, Platform, Process, SecretData, account_word, credentials_secret, text};
+use cloud_http::{Url, endpoint};
+use cloud_stopstart::Accounts;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Driver, PlatformSpec};
 
-use crate::account::{Account, RATE};
+use crate::account::Account;
 use crate::principal::{self, Environment, KEY};
 
 /// The controller's flags for Azure.
@@ -20,9 +20,8 @@ pub struct AzureFlags {
 
 /// The platform `azure`.
 pub struct Azure {
-    process: Process,
     endpoint: Option<Url>,
-    pool: Pool<StopStart<Account>>,
+    accounts: Accounts<Account>,
 }
 
 impl Platform for Azure {
@@ -31,7 +30,7 @@ impl Platform for Azure {
     type Account = Environment;
 
     fn new(flags: &AzureFlags, process: &Process) -> Self {
-        Self { process: process.clone(), endpoint: flags.azure_endpoint_url.clone(), pool: Pool::default() }
+        Self { endpoint: flags.azure_endpoint_url.clone(), accounts: Accounts::new(process) }
     }
 
     fn access(&self, cluster: &ClusterRef) -> Result<Access<Environment>, CloudError> {
@@ -46,14 +45,9 @@ impl Platform for Azure {
 
     async fn connect(&self, environment: &Environment, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
         let principal = principal::parse(text(secrets.first(), KEY)?)?;
-        let driver = self.pool.get((principal, *environment), |(principal, environment)| {
-            let account = format!("azure/{}", account_word(&principal.client)).into();
-            let process = self.process.clone();
-            let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
-            let http = Http::new(options)?;
-            let account = Account::new(principal, environment, http, self.endpoint.as_ref())?;
-            Ok::<_, String>(StopStart::new(account, self.process.permit.clone()))
-        })?;
-        Ok(driver as Arc<dyn Driver>)
+        let account = format!("azure/{}", account_word(&principal.client));
+        self.accounts.connect((principal, *environment), account, |(principal, environment), http| {
+            Account::new(&principal, environment, http, self.endpoint.as_ref())
+        })
     }
 }

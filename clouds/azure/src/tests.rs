@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use cloud_common::Platform;
-use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
+use cloud_conformance::{Bench, Intent, drive, inventory, pass};
 use cloud_http::{Http, Transport};
-use cloud_simulators::{CLIENT, Disks, Effect, Face, SECRET, SUBSCRIPTION, SimulatedBench, TENANT};
+use cloud_simulators::{CLIENT, Disks, Effect, Face, SECRET, SUBSCRIPTION, SimulatedBench, TENANT, simulated_tests};
 use cloud_stopstart::{Cloud as _, StopStart};
 use serde_json::json;
 use shared::cloud::{CloudErrorKind, ClusterRef, Driver, PlatformSpec, Priority, Verb};
 
 use crate::Azure;
-use crate::account::{Account, RATE};
+use crate::account::Account;
 use crate::principal::{self, Environment};
 
 fn connect(_: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
@@ -25,60 +25,62 @@ fn connect_with(secret: &str, transport: Arc<dyn Transport>, permit: cloud_commo
 fn account(secret: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Account {
     let file = json!({"subscriptionId": SUBSCRIPTION, "tenantId": TENANT, "clientId": CLIENT, "clientSecret": secret});
     let principal = principal::parse(&file.to_string()).unwrap();
-    Account::new(principal, Environment::Public, Http::over(transport, permit, RATE), None).unwrap()
+    Account::new(&principal, Environment::Public, Http::over(transport, permit, Account::RATE), None).unwrap()
 }
 
-fn bench() -> SimulatedBench {
-    SimulatedBench::new(Face::Azure, connect)
-}
-
-fn driver(bench: &SimulatedBench) -> Arc<dyn Driver> {
-    bench.driver(Arc::new(|| true))
-}
-
-conformance_tests!(bench());
+simulated_tests!(Azure, connect, moves: MOVES, states: STATES, refusals: REFUSALS);
 
 /// Hive's `TestAzureStopAndStartMachines` by its names, and one more: how many machines of which state get a call. That the
 /// call names the resource group is up to the simulator.
-#[tokio::test(start_paused = true)]
-async fn hives_table_of_stops_and_starts() {
-    let table = "
-        # Hive leaves the two alone, which are billed.
-        stop no running instances | Asleep | 2 deallocated, 2 deallocating, 2 stopped | 2 stopped
-        stop running instances | Asleep | 2 deallocated, 2 running | 2 running
-        stop pending and running instances | Asleep | 3 deallocating, 4 deallocated, 1 starting, 3 running | 3 running, 1 starting
-        hanging ones, and those that say nothing | Asleep | 1 creating, 1 | 1 creating, 1
-        start no stopped instances | Awake | 4 starting, 3 running |
-        start stopped instances | Awake | 3 deallocated, 3 running | 3 deallocated
-        # Hive starts the one as well: it is started here once it is deallocated.
-        start stopped and stopping instances | Awake | 3 deallocated, 1 deallocating, 3 starting | 3 deallocated
-        use resource group name on start | Awake | 3 stopped | 3 stopped
-        use resource group name on stop | Asleep | 3 running | 3 running
-    ";
-    SimulatedBench::check_moves(bench, table).await;
-}
+const MOVES: &str = "
+    # Hive leaves the two alone, which are billed.
+    stop no running instances | Asleep | 2 deallocated, 2 deallocating, 2 stopped | 2 stopped
+    stop running instances | Asleep | 2 deallocated, 2 running | 2 running
+    stop pending and running instances | Asleep | 3 deallocating, 4 deallocated, 1 starting, 3 running | 3 running, 1 starting
+    hanging ones, and those that say nothing | Asleep | 1 creating, 1 | 1 creating, 1
+    start no stopped instances | Awake | 4 starting, 3 running |
+    start stopped instances | Awake | 3 deallocated, 3 running | 3 deallocated
+    # Hive starts the one as well: it is started here once it is deallocated.
+    start stopped and stopping instances | Awake | 3 deallocated, 1 deallocating, 3 starting | 3 deallocated
+    use resource group name on start | Awake | 3 stopped | 3 stopped
+    use resource group name on stop | Asleep | 3 running | 3 running
+";
 
 /// Hive's `TestAzureMachinesStoppedAndRunning` by its names, and what Hive is blind to.
-#[tokio::test(start_paused = true)]
-async fn hives_table_of_what_is_stopped_and_running() {
-    let table = "
-        # Hive calls the two stopped, which are billed.
-        Stopped - All machines stopped | 3 deallocated, 2 stopped |
-        Stopped - Some machines starting | 3 deallocated, 2 stopped, 2 starting |
-        Stopped - machines running | 3 running, 2 deallocated |
-        Running - All machines running | 3 running | awake
-        Running - Some machines starting | 3 running, 1 starting |
-        Running - Some machines deallocated or deallocating | 3 running, 2 deallocated, 1 stopped, 3 deallocating |
-        all deallocated | 3 deallocated | asleep
-        blind | 1 stopped |
-        blind: no power state | 1 |
-        blind | 1 unknown |
-        blind | 1 creating |
-        blind | 1 deleting |
-        blind: nothing found | |
-    ";
-    SimulatedBench::check_states(bench, table).await;
-}
+const STATES: &str = "
+    # Hive calls the two stopped, which are billed.
+    Stopped - All machines stopped | 3 deallocated, 2 stopped |
+    Stopped - Some machines starting | 3 deallocated, 2 stopped, 2 starting |
+    Stopped - machines running | 3 running, 2 deallocated |
+    Running - All machines running | 3 running | awake
+    Running - Some machines starting | 3 running, 1 starting |
+    Running - Some machines deallocated or deallocating | 3 running, 2 deallocated, 1 stopped, 3 deallocating |
+    all deallocated | 3 deallocated | asleep
+    blind | 1 stopped |
+    blind: no power state | 1 |
+    blind | 1 unknown |
+    blind | 1 creating |
+    blind | 1 deleting |
+    blind: nothing found | |
+";
+
+/// How a cloud refuses to move one machine, and what that means.
+const REFUSALS: &[(u16, &str, &str, CloudErrorKind)] = &[
+    (404, "ResourceNotFound", "was not found", CloudErrorKind::InTransit),
+    (409, "OperationNotAllowed", "the machine is deallocating", CloudErrorKind::InTransit),
+    (409, "ScopeLocked", "is locked", CloudErrorKind::Refused),
+    (409, "AllocationFailed", "no capacity", CloudErrorKind::Capacity),
+    (409, "SkuNotAvailable", "not in this region", CloudErrorKind::Capacity),
+    (409, "OverconstrainedAllocationRequest", "no capacity", CloudErrorKind::Capacity),
+    (
+        409,
+        "OperationNotAllowed",
+        "Operation could not be completed as it results in exceeding approved Cores quota",
+        CloudErrorKind::Capacity,
+    ),
+    (403, "RequestDisallowedByPolicy", "a policy denies it", CloudErrorKind::Refused),
+    (500, "InternalExecutionError", "an internal error", CloudErrorKind::Refused),
+];
 
 /// Hive's three cases `mixed with other resource groups`. Names are compared ignoring case: Azure spells a group in
 /// several ways.
@@ -114,7 +116,7 @@ async fn clusters_that_name_one_group_share_its_machines() {
         connect("", transport, permit)
     });
     let mut target = bench.cluster("demo", 4).await;
-    let driver = driver(&bench);
+    let driver = bench.leader();
     for infra_id in ["demo", "other"] {
         infra_id.clone_into(&mut target.cluster.infra_id);
         let found = driver.list(&target, Priority::Waking).await.unwrap().instances;
@@ -129,7 +131,7 @@ async fn a_machine_with_an_ephemeral_os_disk_is_not_put_to_sleep() {
     let bench = bench();
     let target = bench.cluster_of(&[("running", 3)]).await;
     bench.simulator().engine.machines.get_mut("demo-worker-1").unwrap().disks = Disks::EphemeralOs;
-    let driver = driver(&bench);
+    let driver = bench.leader();
     for (priority, is_known) in [(Priority::Waking, false), (Priority::Sleeping, true), (Priority::Waking, true)] {
         let found = driver.list(&target, priority).await.unwrap().instances;
         let obstacles: Vec<_> = found.iter().filter(|instance| instance.obstacle.is_some()).collect();
@@ -159,7 +161,7 @@ async fn hives_cases_of_a_missing_resource_group() {
     let bench = bench();
     let mut target = bench.cluster_of(&[("running", 1)]).await;
     target.cluster.platform = spec("", "");
-    let driver = driver(&bench);
+    let driver = bench.leader();
     let ids = ["demo-worker-0".to_owned()];
     let all = [
         driver.advance(&target, Verb::Stop, &ids).await.map(drop),
@@ -186,7 +188,7 @@ async fn a_missing_power_state_is_read_again() {
     let calls: Vec<String> = bench.calls().into_iter().map(|(call, _)| call).collect();
     assert_eq!(calls, ["token", "list", "get", "get"]);
     bench.simulator().engine.machines.get_mut("demo-worker-1").unwrap().word.clear();
-    let found = inventory(&*driver(&bench), &target).await.unwrap();
+    let found = inventory(&*bench.leader(), &target).await.unwrap();
     assert_eq!(found.unknown(), ["demo-worker-1 (no-power-state)"]);
 }
 
@@ -197,7 +199,7 @@ async fn an_operation_is_read_back_by_location_too() {
         let bench = bench();
         bench.simulator().engine.only_location = only_location;
         let target = bench.cluster_of(&[("deallocated", 2)]).await;
-        let driver = driver(&bench);
+        let driver = bench.leader();
         bench.give_up("start", "demo-worker-1", "ZonalAllocationFailed", "no capacity");
         pass(&*driver, &target, Intent::Awake).await.unwrap();
         bench.finish().await;
@@ -209,35 +211,13 @@ async fn an_operation_is_read_back_by_location_too() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_is_about_one_machine_stops_no_other() {
-    use CloudErrorKind::{Capacity, InTransit, Refused};
-    let rows = &[
-        (404, "ResourceNotFound", "was not found", InTransit),
-        (409, "OperationNotAllowed", "the machine is deallocating", InTransit),
-        (409, "ScopeLocked", "is locked", Refused),
-        (409, "AllocationFailed", "no capacity", Capacity),
-        (409, "SkuNotAvailable", "not in this region", Capacity),
-        (409, "OverconstrainedAllocationRequest", "no capacity", Capacity),
-        (
-            409,
-            "OperationNotAllowed",
-            "Operation could not be completed as it results in exceeding approved Cores quota",
-            Capacity,
-        ),
-        (403, "RequestDisallowedByPolicy", "a policy denies it", Refused),
-        (500, "InternalExecutionError", "an internal error", Refused),
-    ];
-    SimulatedBench::check_refusals(bench, rows).await;
-}
-
 /// A token ends: it is renewed before, and once more when it is not accepted.
 #[tokio::test(start_paused = true)]
 async fn a_token_that_ends_is_renewed() {
     let bench = bench();
     bench.simulator().engine.token_life = std::time::Duration::from_secs(20);
     let target = bench.cluster_of(&[("running", 1)]).await;
-    let driver = driver(&bench);
+    let driver = bench.leader();
     for _ in 0..10 {
         inventory(&*driver, &target).await.unwrap();
         bench.finish().await;
@@ -261,7 +241,7 @@ async fn a_token_that_ends_is_renewed() {
 async fn a_secret_that_entra_refuses_is_denied() {
     let bench = SimulatedBench::new(Face::Azure, |_, transport, permit| connect_with("old", transport, permit));
     let target = bench.cluster("demo", 1).await;
-    let driver = driver(&bench);
+    let driver = bench.leader();
     for _ in 0..3 {
         let error = inventory(&*driver, &target).await.unwrap_err();
         assert_eq!(error.kind, CloudErrorKind::Denied);
@@ -278,15 +258,15 @@ async fn a_link_to_another_host_is_not_followed() {
     let bench = bench();
     let target = bench.cluster_of(&[("running", 9)]).await;
     bench.rule("list", "", foreign());
-    let error = inventory(&*driver(&bench), &target).await.unwrap_err();
+    let error = inventory(&*bench.leader(), &target).await.unwrap_err();
     assert_eq!(error.kind, CloudErrorKind::Unavailable);
     assert!(error.message.contains("a link that is not its own"), "{error}");
     bench.simulator().engine.heal();
     bench.rule("stop", "", foreign());
-    let error = pass(&*driver(&bench), &target, Intent::Asleep).await.unwrap_err();
+    let error = pass(&*bench.leader(), &target, Intent::Asleep).await.unwrap_err();
     assert!(error.message.contains("a link that is not its own"), "{error}");
     bench.simulator().engine.heal();
-    drive(&bench, &driver(&bench), &target, Intent::Asleep).await;
+    drive(&bench, &bench.leader(), &target, Intent::Asleep).await;
 }
 
 /// Azure's own limits are in the simulator: 200 writes and 10 a second for a principal, 1,500 starts and 500 a minute
@@ -299,7 +279,7 @@ async fn six_hundred_machines_of_a_subscription_start_without_a_429() {
     for number in 0..100 {
         targets.push(bench.cluster(&format!("demo-{number:05}"), 6).await);
     }
-    let driver = driver(&bench);
+    let driver = bench.leader();
     for intent in [Intent::Asleep, Intent::Awake] {
         let began = tokio::time::Instant::now();
         loop {
@@ -337,7 +317,7 @@ async fn six_hundred_machines_of_a_subscription_start_without_a_429() {
 async fn a_machine_is_started_four_times_a_minute_at_most() {
     let bench = bench();
     let target = bench.cluster_of(&[("deallocated", 1)]).await;
-    let driver = driver(&bench);
+    let driver = bench.leader();
     let mut refused = Vec::new();
     for _ in 0..6 {
         driver.list(&target, Priority::Waking).await.unwrap();

@@ -1,15 +1,11 @@
-//! What Azure answers, as far as it matters.
+//! The parts of Azure's answers that are used.
 
 use cloud_http::Words;
-use cloud_stopstart::{Machine, Progress};
+use cloud_stopstart::{Machine, Progress, Reason};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use shared::cloud::{CloudErrorKind, Instance, InstanceState};
+use shared::cloud::{CloudErrorKind, InstanceState};
 use shared::read::lenient;
-use shared::text::sanitize_to;
-
-/// Longest name that is shown.
-const NAME: usize = 80;
 
 /// One page of a list.
 #[derive(Deserialize)]
@@ -20,7 +16,6 @@ pub(crate) struct Page {
     pub(crate) next_link: Option<String>,
 }
 
-/// One machine.
 #[derive(Deserialize)]
 pub(crate) struct ListedInstance {
     id: String,
@@ -72,7 +67,7 @@ impl View {
         code.map(|code| &code[kind.len()..])
     }
 
-    /// Whether it says whether the machine runs. In rare cases Azure does not.
+    /// Whether it has a power state. In rare cases Azure leaves it out.
     pub(crate) fn has_power(&self) -> bool {
         self.word("PowerState/").is_some()
             || matches!(self.state().0, InstanceState::Pending | InstanceState::ShuttingDown)
@@ -124,16 +119,12 @@ impl ListedInstance {
 
     pub(crate) fn machine(&self, group: &str, view: &View) -> Machine {
         let (state, word) = view.state();
-        let instance = Instance {
-            node_names: vec![self.name.clone()],
-            ..Instance::new(sanitize_to(&self.name, NAME), state).in_words(word)
-        };
-        Machine { instance, at: group.to_owned(), ..Machine::default() }
+        Machine::new(&self.name, group, state, word)
     }
 }
 
-/// What Azure says of one machine alone.
-pub(crate) fn known(code: &str, message: &str) -> Option<CloudErrorKind> {
+/// Errors of Azure that are about one machine alone.
+pub(crate) fn machine_error_kind(code: &str, message: &str) -> Option<CloudErrorKind> {
     match code {
         _ if is_full(code, message) => Some(CloudErrorKind::Capacity),
         "ScopeLocked" => Some(CloudErrorKind::Refused),
@@ -143,8 +134,7 @@ pub(crate) fn known(code: &str, message: &str) -> Option<CloudErrorKind> {
 
 /// An operation that Azure has given up.
 pub(crate) fn given_up(code: String, message: String) -> Progress {
-    let kind = if is_full(&code, &message) { CloudErrorKind::Capacity } else { CloudErrorKind::Refused };
-    Progress::GivenUp { kind, code, message }
+    Progress::GivenUp(Reason::given_up(is_full(&code, &message), code, message))
 }
 
 /// Whether Azure has no machines of this size, or the subscription no quota.
@@ -170,12 +160,11 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// What has become of it.
     pub(crate) fn progress(&self) -> Progress {
         match self.status.as_deref() {
             None | Some("Succeeded") => Progress::Done,
             Some("Failed" | "Canceled") => given_up(self.error.code.clone(), self.error.message.clone()),
-            Some(_) => Progress::UnderWay,
+            Some(_) => Progress::InProgress,
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 /// While a batch is in flight the next one waits for it, but no longer than this.
-const PATIENCE: Duration = Duration::from_millis(500);
+const MAX_DELAY: Duration = Duration::from_millis(500);
 
 /// Collects items, then makes one call for all of them.
 ///
@@ -39,13 +39,13 @@ pub struct Reply<R>(oneshot::Sender<R>);
 pub struct NoReply;
 
 struct State<T> {
-    waiting: Vec<Waiting<T>>,
+    waiting: Vec<QueuedItem<T>>,
     /// Whether a task is running that sends batches.
     dispatching: bool,
     in_flight: usize,
 }
 
-struct Waiting<T> {
+struct QueuedItem<T> {
     item: T,
     weight: usize,
     leaves: Instant,
@@ -90,9 +90,6 @@ impl<T: Send + 'static> Batcher<T> {
     /// Adds the item that `item` makes of the way back, and waits for the answer.
     ///
     /// The item waits for others no longer than `window`, unless a batch is in flight.
-    ///
-    /// # Errors
-    /// When the batch's task ended without an answer.
     pub async fn ask<R>(
         self: &Arc<Self>,
         weight: usize,
@@ -106,7 +103,7 @@ impl<T: Send + 'static> Batcher<T> {
 
     fn add(self: &Arc<Self>, item: T, weight: usize, window: Duration) {
         let mut state = self.state.lock();
-        state.waiting.push(Waiting { item, weight, leaves: Instant::now() + window });
+        state.waiting.push(QueuedItem { item, weight, leaves: Instant::now() + window });
         if std::mem::replace(&mut state.dispatching, true) {
             self.changed.notify_one();
         } else {
@@ -146,7 +143,7 @@ impl<T: Send + 'static> Batcher<T> {
             state.dispatching = false;
             return Next::Done;
         };
-        let due = if state.in_flight > 0 { first + PATIENCE } else { first };
+        let due = if state.in_flight > 0 { first + MAX_DELAY } else { first };
         let full = state.waiting.iter().map(|waiting| waiting.weight).sum::<usize>() >= self.most;
         if full || Instant::now() >= due { Next::Due } else { Next::Wait(due) }
     }
@@ -254,7 +251,7 @@ mod tests {
         batcher.add(2, 1, WINDOW);
         tokio::time::sleep(WINDOW * 2).await;
         assert_eq!(batcher.state.lock().in_flight, 1);
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(MAX_DELAY).await;
         assert_eq!(batcher.state.lock().in_flight, 2);
     }
 

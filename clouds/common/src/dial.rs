@@ -20,7 +20,7 @@ use fair::{FairLimit, FairPermit};
 const MAX_ENDPOINTS: usize = 50_000;
 
 /// Metadata services of clouds that are not in a denied range.
-const METADATA: [IpAddr; 5] = [
+const METADATA_ADDRESSES: [IpAddr; 5] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x254)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x23)),
     IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 0, 192)),
@@ -30,12 +30,12 @@ const METADATA: [IpAddr; 5] = [
 
 /// Lookups of names at once: each has a thread, of which the process has 512, until the name servers of a tenant have
 /// answered.
-const LOOKUPS: usize = 64;
+const MAX_LOOKUPS: usize = 64;
 /// Of one tenant.
-const LOOKUPS_OF_ONE: usize = 16;
+const MAX_LOOKUPS_OF_TENANT: usize = 16;
 
 /// Calls to clouds of tenants at once, and of one tenant: each connection reads up to 400 KB ahead.
-const CALLS: [usize; 2] = [64, 16];
+const MAX_CALLS: [usize; 2] = [64, 16];
 
 /// Which addresses may be dialed, and which endpoints have proven who they are.
 #[derive(Clone, Debug)]
@@ -68,19 +68,17 @@ pub struct Denied {
 impl Dialer {
     /// Denies these networks besides what is always denied. `allow_loopback` is for tests.
     pub fn new(denied: Vec<IpNet>, allow_loopback: bool) -> Self {
-        let [lookups, calls] = [[LOOKUPS, LOOKUPS_OF_ONE], CALLS].map(|[all, of_one]| FairLimit::new(all, of_one));
+        let [lookups, calls] =
+            [[MAX_LOOKUPS, MAX_LOOKUPS_OF_TENANT], MAX_CALLS].map(|[all, of_one]| FairLimit::new(all, of_one));
         Self(Arc::new(Inner { denied, allow_loopback, proven: Mutex::default(), lookups, calls }))
     }
 
     /// Whether an address may be dialed.
-    ///
-    /// # Errors
-    /// If it is denied.
     pub fn check(&self, address: IpAddr) -> Result<(), Denied> {
         let refuse = |what: &str| Err(Denied { address, what: what.to_owned() });
         let inner = embedded(address);
         match inner {
-            _ if METADATA.contains(&inner) => return refuse("a cloud's metadata service"),
+            _ if METADATA_ADDRESSES.contains(&inner) => return refuse("a cloud's metadata service"),
             _ if inner.is_loopback() && !self.0.allow_loopback => return refuse("a loopback address"),
             _ if inner.is_multicast() => return refuse("a multicast address"),
             IpAddr::V4(v4) if v4.octets()[0] == 0 => return refuse("an unspecified address"),
@@ -98,9 +96,6 @@ impl Dialer {
     }
 
     /// The host of a URL if it is an address, which no resolver sees.
-    ///
-    /// # Errors
-    /// If it is denied.
     pub fn check_host(&self, host: &str) -> Result<(), Denied> {
         let literal = IpAddr::from_str(host.trim_matches(['[', ']']));
         literal.map_or(Ok(()), |address| self.check(address))
@@ -116,7 +111,6 @@ impl Dialer {
         self.0.proven.lock().contains(&endpoint)
     }
 
-    /// It has.
     pub fn prove(&self, endpoint: u64) {
         let mut proven = self.0.proven.lock();
         if proven.len() >= MAX_ENDPOINTS {
@@ -148,13 +142,12 @@ struct Addresses {
 }
 
 impl Resolved {
-    /// All of them, if there are any, and not more than anybody needs.
+    /// All of them, if there are between one and [`MAX_RESOLVED`].
     pub fn all(&self) -> Option<Vec<IpAddr>> {
         let Addresses { all, .. } = &*self.0.lock();
         (1..=MAX_RESOLVED).contains(&all.len()).then(|| all.iter().copied().collect())
     }
 
-    /// It was resolved to this, or is this address itself.
     pub fn add(&self, address: IpAddr) {
         let Addresses { all, .. } = &mut *self.0.lock();
         if all.len() <= MAX_RESOLVED {
@@ -162,7 +155,7 @@ impl Resolved {
         }
     }
 
-    /// This one has answered; or none has.
+    /// The address that has answered, if one has.
     pub fn prefer(&self, address: Option<IpAddr>) {
         self.0.lock().preferred = address;
     }

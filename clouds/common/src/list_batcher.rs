@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use shared::cloud::{CloudError, Priority};
+use shared::cloud::{CloudError, CloudErrorKind, Priority};
 use tokio::time::Instant;
 
-use crate::{Batcher, NoReply, Reply};
+use crate::{Batcher, Reply};
 
 /// How long a list waits for others. No caller waits for an idle list, and there may be thousands of those within
 /// minutes.
@@ -44,17 +44,9 @@ struct Request<K, T> {
 }
 
 impl<K: Key, T: Clone + Send + Sync + 'static> ListBatcher<K, T> {
-    /// Lists at most `most` clusters by one call of `find`, with the priority of the most urgent of them.
-    pub fn new<F>(most: usize, find: F) -> Self
-    where
-        F: Fn(BTreeSet<K>, Priority) -> BoxFuture<'static, Result<T, CloudError>> + Send + Sync + 'static,
-    {
-        Self::spaced(most, Duration::ZERO, find)
-    }
-
-    /// The same for calls that cost as much for one cluster as for all: unless a call is full, it begins so long after
-    /// the last one.
-    pub fn spaced<F>(most: usize, spacing: Duration, find: F) -> Self
+    /// Lists at most `most` clusters by one call of `find`, with the priority of the most urgent of them. Unless a call is
+    /// full, it begins at least `spacing` after the last one: zero, if it does not cost as much for one cluster as for all.
+    pub fn new<F>(most: usize, spacing: Duration, find: F) -> Self
     where
         F: Fn(BTreeSet<K>, Priority) -> BoxFuture<'static, Result<T, CloudError>> + Send + Sync + 'static,
     {
@@ -68,16 +60,15 @@ impl<K: Key, T: Clone + Send + Sync + 'static> ListBatcher<K, T> {
         Self { batcher, most, spacing: (spacing, last) }
     }
 
-    /// What was found for one cluster, and for others. One that is listed `alone` shares no call with others.
-    ///
-    /// # Errors
-    /// [`NoReply`] when the call's task ended without an answer.
-    pub async fn list(&self, key: K, alone: bool, priority: Priority) -> Result<Result<T, CloudError>, NoReply> {
+    /// The result of the call, for all clusters that share it. One that is listed `alone` shares it with none.
+    pub async fn list(&self, key: K, alone: bool, priority: Priority) -> Result<T, CloudError> {
         let weight = if alone { self.most } else { 1 };
         let request = |reply| Request { key, priority, reply };
         let (spacing, last) = &self.spacing;
         let since = last.lock().map_or(Duration::MAX, |last| last.elapsed());
-        self.batcher.ask(weight, window(priority).max(spacing.saturating_sub(since)), request).await
+        let window = window(priority).max(spacing.saturating_sub(since));
+        let canceled = || CloudError::new(CloudErrorKind::Unavailable, "the list of machines was canceled");
+        self.batcher.ask(weight, window, request).await.unwrap_or_else(|_| Err(canceled()))
     }
 }
 
@@ -96,18 +87,16 @@ where
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use futures::FutureExt;
     use futures::future::join_all;
-    use shared::cloud::CloudErrorKind;
-
-    use super::*;
 
     type Calls = Arc<Mutex<Vec<(Vec<&'static str>, Priority)>>>;
 
     fn lists(result: Result<(), CloudErrorKind>) -> (ListBatcher<&'static str, ()>, Calls) {
         let calls = Calls::default();
         let log = calls.clone();
-        let lists = ListBatcher::new(200, move |wanted, priority| {
+        let lists = ListBatcher::new(200, Duration::ZERO, move |wanted, priority| {
             log.lock().push((wanted.into_iter().collect(), priority));
             let found = result.map_err(|kind| CloudError { kind, message: "no".into() });
             async move { found }.boxed()
@@ -120,7 +109,7 @@ mod tests {
         let (lists, calls) = lists(Ok(()));
         let all = [("b", Priority::Idle), ("a", Priority::Waking), ("b", Priority::Sleeping)];
         let noted = join_all(all.map(|(infra_id, priority)| lists.list(infra_id, false, priority))).await;
-        assert!(noted.iter().all(|noted| *noted == Ok(Ok(()))), "{noted:?}");
+        assert!(noted.iter().all(|noted| *noted == Ok(())), "{noted:?}");
         assert_eq!(*calls.lock(), [(vec!["a", "b"], Priority::Waking)]);
     }
 
@@ -131,9 +120,7 @@ mod tests {
             [("a", false), ("*", true), ("b", false)]
                 .map(|(infra_id, alone)| lists.list(infra_id, alone, Priority::Sleeping)),
         );
-        assert!(
-            noted.await.iter().all(|noted| matches!(noted, Ok(Err(error)) if error.kind == CloudErrorKind::Throttled))
-        );
+        assert!(noted.await.iter().all(|noted| matches!(noted, Err(error) if error.kind == CloudErrorKind::Throttled)));
         let calls = calls.lock();
         assert!(calls.iter().all(|(wanted, _)| wanted.len() == 1 || !wanted.contains(&"*")), "{calls:?}");
     }
@@ -143,13 +130,13 @@ mod tests {
         let began = Instant::now();
         let at = Arc::<Mutex<Vec<Duration>>>::default();
         let log = at.clone();
-        let lists = ListBatcher::spaced(usize::MAX, Duration::from_secs(1), move |_: BTreeSet<u32>, _| {
+        let lists = ListBatcher::new(usize::MAX, Duration::from_secs(1), move |_: BTreeSet<u32>, _| {
             log.lock().push(began.elapsed());
             async { Ok(()) }.boxed()
         });
         for pause in [0, 100, 100, 5_000] {
             tokio::time::sleep(Duration::from_millis(pause)).await;
-            lists.list(1, false, Priority::Waking).await.unwrap().unwrap();
+            lists.list(1, false, Priority::Waking).await.unwrap();
         }
         let seconds: Vec<f64> = at.lock().iter().map(Duration::as_secs_f64).collect();
         let expected = [0.025, 1.025, 2.025, 7.05];

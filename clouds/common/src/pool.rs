@@ -20,9 +20,6 @@ impl<D> Default for Pool<D> {
 
 impl<D> Pool<D> {
     /// The driver for these credentials: one that is in use, or a new one.
-    ///
-    /// # Errors
-    /// As `make` says.
     pub fn get<K: Hash, E>(&self, credentials: K, make: impl FnOnce(K) -> Result<D, E>) -> Result<Arc<D>, E> {
         let digest = digest(&credentials);
         let mut kept = self.0.lock();

@@ -16,10 +16,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// After a slow-down, the rate doubles in this time until it is back at the full rate.
-const RECOVERY: Duration = Duration::from_secs(5);
+const RATE_DOUBLING_TIME: Duration = Duration::from_secs(5);
 
 /// The slowest rate, as a fraction of the full one.
-const SLOWEST: f64 = 1.0 / 16.0;
+const MIN_RATE_FRACTION: f64 = 1.0 / 16.0;
 
 /// Limits the calls of one kind in one account and region.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl RateLimiter {
         let mut state = self.state.lock();
         self.refill(&mut state);
         let now = state.at;
-        state.fraction = (fraction(&state, now) / 2.0).max(SLOWEST);
+        state.fraction = (fraction(&state, now) / 2.0).max(MIN_RATE_FRACTION);
         state.slowed = now;
         state.tokens = state.tokens.min(0.0);
         self.changed.notify_waiters();
@@ -168,7 +168,7 @@ impl RateLimiter {
 
 /// Fraction of the full rate that applies now.
 fn fraction(state: &State, now: Instant) -> f64 {
-    let doublings = now.duration_since(state.slowed).as_secs_f64() / RECOVERY.as_secs_f64();
+    let doublings = now.duration_since(state.slowed).as_secs_f64() / RATE_DOUBLING_TIME.as_secs_f64();
     (state.fraction * doublings.min(64.0).exp2()).min(1.0)
 }
 

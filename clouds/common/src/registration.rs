@@ -72,9 +72,6 @@ pub trait Platform: Send + Sync + Sized + 'static {
     fn new(flags: &Self::Flags, process: &Process) -> Self;
 
     /// Which credentials open the account with this cluster's machines.
-    ///
-    /// # Errors
-    /// When the cluster does not say so, or may not use what it names.
     fn access(&self, cluster: &ClusterRef) -> Result<Access<Self::Account>, CloudError>;
 
     /// The driver for an account, from the content of its [`Access::secrets`]. No request is made yet.
@@ -89,9 +86,6 @@ pub trait Platform: Send + Sync + Sized + 'static {
 }
 
 /// Namespace and name of the Secret with a cluster's credentials.
-///
-/// # Errors
-/// When the cluster names none.
 pub fn credentials_secret(platform: &str, cluster: &ClusterRef) -> Result<(String, String), CloudError> {
     if cluster.credentials.is_empty() {
         let message = format!("spec.platform.{platform}.credentialsSecretRef.name is empty");
@@ -120,19 +114,16 @@ pub fn account_word(account: &str) -> String {
 }
 
 /// Longest region that may be one.
-const REGION: usize = 32;
+const MAX_REGION: usize = 32;
 
 /// The region of a platform, if its form is one. It becomes a part of host names and URLs: anything else could lead to
 /// another host, or be a second spelling of a region by which two clusters seem to have different machines.
-///
-/// # Errors
-/// When it has another form than `example`.
 pub fn region(platform: &str, region: &str, example: &str) -> Result<String, CloudError> {
     let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if (1..=REGION).contains(&region.len()) && region.chars().all(is_letter) {
+    if (1..=MAX_REGION).contains(&region.len()) && region.chars().all(is_letter) {
         return Ok(region.to_owned());
     }
-    let found = sanitize_to(region, REGION);
+    let found = sanitize_to(region, MAX_REGION);
     let message = format!(
         "spec.platform.{platform}.region is {found:?}: a region has lowercase letters, digits and hyphens, such as {example}"
     );

@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cloud_common::ChargedValue;
 use cloud_http::{Bearer, CallError, Http, Method, StatusCode, Url, below};
-use cloud_stopstart::{Cloud, Failure, Machine, MachinesByKey, Move, Progress, failed};
+use cloud_stopstart::{Cloud, Failure, ListResult, Machine, Move, Progress};
 use parking_lot::Mutex;
 use shared::cloud::{
     CloudError, CloudErrorKind, ClusterRef, InstanceState, PlatformSpec, Priority, Profile, ProviderIds,
@@ -13,18 +12,14 @@ use shared::cloud::{
 use shared::text::sanitize_to;
 
 use crate::key::ServiceAccount;
-use crate::wire::{DISCARD, FIELDS, Operation, Page, known};
+use crate::wire::{DISCARD_FIELD, FIELDS, Operation, Page, machine_error_kind};
 
-/// Calls at once, and calls a second: a project has 1,500 a minute, for everybody who works in it.
-pub(crate) const RATE: (u32, u32) = (400, 15);
-
-/// Clusters whose zones are remembered.
+/// Clusters whose zones are cached.
 const MAX_CACHED_CLUSTERS: usize = 10_000;
 
 /// What a list is asked for.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListKey {
-    /// Whose machines.
     infra_id: String,
     /// Where they are; empty for anywhere.
     region: String,
@@ -37,7 +32,7 @@ pub(crate) struct Account {
     api: Bearer<ServiceAccount>,
     domain: Arc<str>,
     project: String,
-    /// Below it are zones and lists.
+    /// The project's URL.
     base: Url,
     /// The zones with machines of a cluster, by its last list.
     zones: Mutex<BTreeMap<ListKey, BTreeSet<String>>>,
@@ -52,9 +47,14 @@ impl Account {
         Self { api: Bearer::new(Arc::new(http), key), domain, project, base, zones: Mutex::default() }
     }
 
-    /// Whether these are all machines of a cluster: what is missing is in another region, or in a zone without any
-    /// machine of it when all answered.
-    fn complete(&self, wanted: &ListKey, machines: &[Machine], missing: &[(String, String)]) -> Result<(), CloudError> {
+    /// Checks that these are all machines of a cluster: scopes that did not answer are of another region, or had none of its
+    /// machines when all answered.
+    fn check_complete(
+        &self,
+        wanted: &ListKey,
+        machines: &[Machine],
+        missing: &[(String, String)],
+    ) -> Result<(), CloudError> {
         let mut zones = self.zones.lock();
         let known = zones.get(wanted).filter(|known| !known.is_empty());
         let is_near = |scope: &str| {
@@ -78,7 +78,7 @@ impl Account {
     }
 }
 
-/// GCP tells machines of one name apart by their zones.
+/// Machines of one name get IDs with their zones.
 fn distinct(machines: &mut [Machine]) {
     machines.sort_by(|a, b| (&a.instance.id, &a.at).cmp(&(&b.instance.id, &b.at)));
     for n in 1..machines.len() {
@@ -95,18 +95,17 @@ fn discards_local_ssd(cluster: &ClusterRef) -> Option<bool> {
     if let PlatformSpec::Gcp { discard_local_ssd } = cluster.platform { discard_local_ssd } else { None }
 }
 
-/// Of a machine with local SSDs the owner has to say what becomes of them.
-fn explained(error: CallError, cluster: &ClusterRef) -> Failure {
-    let failure = failed(error, known);
-    match failure {
-        Failure::Machine { kind, code, message }
-            if discards_local_ssd(cluster) != Some(true) && is_about_ssd(&message) =>
-        {
-            let message = format!("{message}; set {DISCARD}: true to allow a stop that discards local SSD data");
-            Failure::Machine { kind, code, message }
-        }
-        other => other,
+/// The failure of a call, with advice where it is about local SSDs.
+fn with_advice(error: CallError, cluster: &ClusterRef) -> Failure {
+    let mut failure = Failure::of(error, machine_error_kind);
+    if let Failure::Machine(reason) = &mut failure
+        && discards_local_ssd(cluster) != Some(true)
+        && is_about_ssd(&reason.message)
+    {
+        let advice = format!("; set {DISCARD_FIELD}: true to allow a stop that discards local SSD data");
+        reason.message.push_str(&advice);
     }
+    failure
 }
 
 fn is_about_ssd(message: &str) -> bool {
@@ -116,8 +115,10 @@ fn is_about_ssd(message: &str) -> bool {
 
 impl Cloud for Account {
     type Key = ListKey;
+    /// A project has 1,500 a minute, for everybody who works in it.
+    const RATE: (u32, u32) = (400, 15);
     /// What a filter takes.
-    const TOGETHER: usize = 50;
+    const MAX_CLUSTERS_PER_LIST: usize = 50;
 
     fn domain(&self) -> Arc<str> {
         self.domain.clone()
@@ -146,11 +147,7 @@ impl Cloud for Account {
         Err(CloudError::new(CloudErrorKind::Invalid, message))
     }
 
-    async fn list(
-        self: Arc<Self>,
-        wanted: BTreeSet<ListKey>,
-        priority: Priority,
-    ) -> Result<ChargedValue<MachinesByKey<ListKey>>, CloudError> {
+    async fn list(self: Arc<Self>, wanted: BTreeSet<ListKey>, priority: Priority) -> ListResult<ListKey> {
         let mut first = below(&self.base, &["aggregated", "instances"]);
         let names: BTreeSet<&str> = wanted.iter().map(|wanted| wanted.infra_id.as_str()).collect();
         let filter = format!("name eq \"({})-.*\"", Vec::from_iter(names).join("|"));
@@ -169,7 +166,7 @@ impl Cloud for Account {
             let of_cluster = listed.iter().filter(|instance| instance.is_of(&wanted.infra_id));
             let mut machines: Vec<Machine> = of_cluster.map(|instance| instance.machine(wanted.has_decided)).collect();
             distinct(&mut machines);
-            let answer = self.complete(&wanted, &machines, &missing).map(|()| machines.into());
+            let answer = self.check_complete(&wanted, &machines, &missing).map(|()| machines.into());
             (wanted, answer)
         });
         let found = found.collect();
@@ -178,19 +175,21 @@ impl Cloud for Account {
 
     async fn send(&self, cluster: &ClusterRef, to: Move, machine: &Machine) -> Result<Option<String>, Failure> {
         let zone = machine.at.as_str();
-        let name = machine.instance.node_names.first().map_or("", String::as_str);
         let is_suspended = machine.instance.state == InstanceState::Stopped && machine.instance.word == "SUSPENDED";
         let call = match to {
             Move::Start if is_suspended => "resume",
             Move::Start => "start",
             Move::Stop => "stop",
         };
-        let mut url = below(&self.base, &["zones", zone, "instances", name, call]);
+        let mut url = below(&self.base, &["zones", zone, "instances", machine.name(), call]);
         if let (Move::Stop, Some(discard)) = (to, discards_local_ssd(cluster)) {
             url.query_pairs_mut().append_pair("discardLocalSsd", if discard { "true" } else { "false" });
         }
-        let answer =
-            self.api.call(to.priority(), Method::POST, &url, None).await.map_err(|error| explained(error, cluster))?;
+        let answer = self
+            .api
+            .call(to.priority(), Method::POST, &url, None)
+            .await
+            .map_err(|error| with_advice(error, cluster))?;
         if answer.status == StatusCode::NOT_MODIFIED {
             return Ok(None);
         }
@@ -209,17 +208,11 @@ impl Cloud for Account {
 
 #[cfg(test)]
 mod tests {
-    use shared::cloud::Instance;
-
     use super::*;
 
     #[test]
     fn machines_of_one_name_are_told_apart_by_zone() {
-        let machine = |zone: &str, name: &str| Machine {
-            instance: Instance { node_names: vec![name.to_owned()], ..Instance::new(name, InstanceState::Running) },
-            at: zone.to_owned(),
-            ..Machine::default()
-        };
+        let machine = |zone: &str, name: &str| Machine::new(name, zone, InstanceState::Running, "RUNNING");
         let mut machines =
             [("z-c", "a"), ("z-b", "a"), ("z-a", "b"), ("z-a", "a")].map(|(zone, name)| machine(zone, name));
         distinct(&mut machines);

@@ -13,15 +13,14 @@ use shared::text::sanitize_to;
 /// Key of the file in its Secret.
 pub(crate) const KEY: &str = "osServiceAccount.json";
 
-/// For whom tokens are.
 const AUDIENCE: &str = "https://compute.googleapis.com/";
 
-/// Where service accounts that we know are at home.
-const UNIVERSE: &str = "googleapis.com";
+const UNIVERSE_DOMAIN: &str = "googleapis.com";
 
-/// How long a token lives, and how much earlier than now it begins: clocks differ.
-const LIFE: Duration = Duration::from_hours(1);
-const SKEW: Duration = Duration::from_secs(30);
+const TOKEN_TTL: Duration = Duration::from_hours(1);
+
+/// Tokens begin this much before now: clocks differ.
+const CLOCK_SKEW: Duration = Duration::from_secs(30);
 
 /// A service account. It has no `Debug`: it holds a secret.
 #[derive(Hash)]
@@ -32,7 +31,7 @@ pub(crate) struct ServiceAccount {
     private_key: String,
 }
 
-/// The file, as far as it matters.
+/// The fields of the file that are used.
 #[derive(Deserialize)]
 struct File {
     r#type: String,
@@ -72,8 +71,8 @@ pub(crate) fn parse(text: &str) -> Result<ServiceAccount, String> {
              programs or call services that the file names"
         ));
     }
-    if let Some(other) = file.universe_domain.filter(|domain| !domain.is_empty() && domain != UNIVERSE) {
-        return Err(format!("{KEY} has universe_domain {:?}: it has to be {UNIVERSE}", sanitize_to(&other, 60)));
+    if let Some(other) = file.universe_domain.filter(|domain| !domain.is_empty() && domain != UNIVERSE_DOMAIN) {
+        return Err(format!("{KEY} has universe_domain {:?}: it has to be {UNIVERSE_DOMAIN}", sanitize_to(&other, 60)));
     }
     let found = ServiceAccount {
         project: file.project_id,
@@ -102,7 +101,7 @@ impl ServiceAccount {
     fn sign(&self) -> Result<String, String> {
         let now = Timestamp::now().as_second();
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or_default();
-        let (iat, exp) = (now - seconds(SKEW), now + seconds(LIFE) - seconds(SKEW));
+        let (iat, exp) = (now - seconds(CLOCK_SKEW), now + seconds(TOKEN_TTL) - seconds(CLOCK_SKEW));
         let claims = Claims { iss: &self.email, sub: &self.email, aud: AUDIENCE, iat, exp };
         let kid = Some(self.key_id.clone()).filter(|id| !id.is_empty());
         let header = Header { kid, ..Header::new(Algorithm::RS256) };
@@ -116,7 +115,7 @@ impl Login for ServiceAccount {
     async fn login(&self) -> Result<(HeaderValue, Duration), CallError> {
         let token = self.sign();
         let token = token.map_err(|why| CallError::NotSent(CloudError::new(CloudErrorKind::Credentials, why)))?;
-        Ok((bearer(&token)?, LIFE.saturating_sub(2 * SKEW)))
+        Ok((bearer(&token)?, TOKEN_TTL.saturating_sub(2 * CLOCK_SKEW)))
     }
 }
 

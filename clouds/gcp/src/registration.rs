@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, text};
-use cloud_http::{Http, Options, Url, endpoint};
-use cloud_stopstart::StopStart;
+use cloud_common::{Access, Platform, Process, SecretData, account_word, credentials_secret, text};
+use cloud_http::{Url, endpoint};
+use cloud_stopstart::Accounts;
 use shared::cloud::{CloudError, ClusterRef, Driver};
 
-use crate::account::{Account, RATE};
+use crate::account::Account;
 use crate::key::{self, KEY};
 
 /// The controller's flags for GCP.
@@ -20,9 +20,8 @@ pub struct GcpFlags {
 
 /// The platform `gcp`.
 pub struct Gcp {
-    process: Process,
     endpoint: Url,
-    pool: Pool<StopStart<Account>>,
+    accounts: Accounts<Account>,
 }
 
 impl Platform for Gcp {
@@ -31,7 +30,7 @@ impl Platform for Gcp {
     type Account = ();
 
     fn new(flags: &GcpFlags, process: &Process) -> Self {
-        Self { process: process.clone(), endpoint: flags.gcp_endpoint_url.clone(), pool: Pool::default() }
+        Self { endpoint: flags.gcp_endpoint_url.clone(), accounts: Accounts::new(process) }
     }
 
     fn access(&self, cluster: &ClusterRef) -> Result<Access<()>, CloudError> {
@@ -40,14 +39,7 @@ impl Platform for Gcp {
 
     async fn connect(&self, (): &(), secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
         let key = key::parse(text(secrets.first(), KEY)?)?;
-        let driver = self.pool.get(key, |key| {
-            let account = format!("gcp/{}", account_word(&key.email)).into();
-            let process = self.process.clone();
-            let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
-            let http = Http::new(options)?;
-            let account = Account::new(key, http, &self.endpoint);
-            Ok::<_, String>(StopStart::new(account, self.process.permit.clone()))
-        })?;
-        Ok(driver as Arc<dyn Driver>)
+        let account = format!("gcp/{}", account_word(&key.email));
+        self.accounts.connect(key, account, |key, http| Ok(Account::new(key, http, &self.endpoint)))
     }
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
+use cloud_conformance::{Bench, Intent, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
-use cloud_simulators::{Disks, Effect, Face, SimulatedBench};
-use cloud_stopstart::StopStart;
+use cloud_simulators::{Disks, Effect, SimulatedBench, simulated_tests};
+use cloud_stopstart::{Cloud as _, StopStart};
 use shared::cloud::{CloudErrorKind, Driver, InstanceState, PlatformSpec, Priority, Verb};
 
-use crate::account::{Account, RATE};
+use crate::account::Account;
 use crate::key;
 use crate::wire::state;
 
@@ -18,20 +18,60 @@ fn connect(_: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit)
 
 fn connect_with(key: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
     let key = key::parse(key).unwrap();
-    let http = Http::over(transport, permit.clone(), RATE);
+    let http = Http::over(transport, permit.clone(), Account::RATE);
     let endpoint = Url::parse("https://compute.googleapis.com").unwrap();
     Arc::new(StopStart::new(Account::new(key, http, &endpoint), permit))
 }
 
-fn bench() -> SimulatedBench {
-    SimulatedBench::new(Face::Gcp, connect)
-}
+simulated_tests!(Gcp, connect, moves: MOVES, states: STATES, refusals: REFUSALS);
 
-fn driver(bench: &SimulatedBench) -> Arc<dyn Driver> {
-    bench.driver(Arc::new(|| true))
-}
+/// Hive's `TestGCPStopAndStartMachines`, by its names: how many machines of which state get a call.
+const MOVES: &str = "
+    stop no running instances | Asleep | 2 TERMINATED, 2 STOPPING, 1 STOPPED |
+    stop running instances | Asleep | 5 TERMINATED, 2 RUNNING | 2 RUNNING
+    stop pending and running instances | Asleep | 5 TERMINATED, 3 STOPPING, 4 STOPPED, 7 STAGING, 3 RUNNING | 7 STAGING, 3 RUNNING
+    stop provisioning instances | Asleep | 1 PROVISIONING | 1 PROVISIONING
+    start no stopped instances | Awake | 4 STAGING, 3 RUNNING |
+    start stopped instances | Awake | 3 STOPPED, 2 TERMINATED, 4 RUNNING | 3 STOPPED, 2 TERMINATED
+    # Hive starts the one as well, which Google refuses: it is started here once it is stopped.
+    start stopped and stopping instances | Awake | 3 STOPPED, 1 STOPPING, 7 TERMINATED | 3 STOPPED, 7 TERMINATED
+";
 
-conformance_tests!(bench());
+/// Hive's `TestGCPMachinesStoppedAndRunning` by its names, and what Hive is blind to: under its rule each of the latter is
+/// asleep and awake at once.
+const STATES: &str = "
+    Stopped - All machines stopped or terminated | 3 TERMINATED, 2 STOPPED | asleep
+    Stopped - Some machines pending | 3 TERMINATED, 2 STOPPED, 2 STAGING |
+    Stopped - machines running | 3 RUNNING, 2 TERMINATED |
+    Running - All machines running | 3 RUNNING | awake
+    Running - Some machines pending | 3 RUNNING, 1 STAGING |
+    Running - Some machines stopped or shutting-down | 3 RUNNING, 2 TERMINATED, 1 STOPPED, 3 STOPPING |
+    blind | 1 SUSPENDED | asleep
+    blind | 1 SUSPENDING |
+    blind | 1 REPAIRING |
+    blind | 1 PENDING |
+    blind | 1 PENDING_STOP |
+    blind | 1 DEPROVISIONING |
+    blind: nothing found | |
+";
+
+/// How a cloud refuses to move one machine, and what that means.
+const REFUSALS: &[(u16, &str, &str, CloudErrorKind)] = &[
+    (404, "notFound", "The resource was not found", CloudErrorKind::InTransit),
+    (400, "resourceNotReady", "is not ready", CloudErrorKind::InTransit),
+    (400, "invalid", "Invalid value", CloudErrorKind::Refused),
+    (409, "resourceInUseByAnotherResource", "in use", CloudErrorKind::InTransit),
+    (412, "conditionNotMet", "not met", CloudErrorKind::InTransit),
+    (
+        503,
+        "backendError",
+        "The zone does not have enough resources: ZONE_RESOURCE_POOL_EXHAUSTED",
+        CloudErrorKind::Capacity,
+    ),
+    (403, "quotaExceeded", "Quota 'CPUS' exceeded", CloudErrorKind::Capacity),
+    (403, "forbidden", "may not act as its service account", CloudErrorKind::Refused),
+    (500, "internalError", "An internal error has occurred", CloudErrorKind::Refused),
+];
 
 /// Every state of the reference; those after the blank line match nothing in Hive.
 #[test]
@@ -56,22 +96,6 @@ fn every_state_that_google_lists() {
     }
 }
 
-/// Hive's `TestGCPStopAndStartMachines`, by its names: how many machines of which state get a call.
-#[tokio::test(start_paused = true)]
-async fn hives_table_of_stops_and_starts() {
-    let table = "
-        stop no running instances | Asleep | 2 TERMINATED, 2 STOPPING, 1 STOPPED |
-        stop running instances | Asleep | 5 TERMINATED, 2 RUNNING | 2 RUNNING
-        stop pending and running instances | Asleep | 5 TERMINATED, 3 STOPPING, 4 STOPPED, 7 STAGING, 3 RUNNING | 7 STAGING, 3 RUNNING
-        stop provisioning instances | Asleep | 1 PROVISIONING | 1 PROVISIONING
-        start no stopped instances | Awake | 4 STAGING, 3 RUNNING |
-        start stopped instances | Awake | 3 STOPPED, 2 TERMINATED, 4 RUNNING | 3 STOPPED, 2 TERMINATED
-        # Hive starts the one as well, which Google refuses: it is started here once it is stopped.
-        start stopped and stopping instances | Awake | 3 STOPPED, 1 STOPPING, 7 TERMINATED | 3 STOPPED, 7 TERMINATED
-    ";
-    SimulatedBench::check_moves(bench, table).await;
-}
-
 /// Hive's case `stop running instances with SSDs: preserve`, and what Hive's cannot check: the value. Without one the
 /// owner hears which field it is.
 #[tokio::test(start_paused = true)]
@@ -83,10 +107,10 @@ async fn the_owner_decides_what_becomes_of_local_ssds() {
             machine.disks = Disks::LocalSsd;
         }
         target.cluster.platform = PlatformSpec::Gcp { discard_local_ssd: discard };
-        let found = inventory(&*driver(&bench), &target).await.unwrap();
+        let found = inventory(&*bench.leader(), &target).await.unwrap();
         let says = "it has a local SSD: set spec.platform.gcp.discardLocalSsdOnHibernate: true";
         assert_eq!(found.obstacles().filter(|why| why.contains(says)).count(), if is_refused { 2 } else { 0 });
-        let (_, outcome) = pass(&*driver(&bench), &target, Intent::Asleep).await.unwrap();
+        let (_, outcome) = pass(&*bench.leader(), &target, Intent::Asleep).await.unwrap();
         assert_eq!(outcome.refused.len(), if is_refused { 2 } else { 0 }, "{discard:?}");
         for refusal in outcome.refused {
             assert_eq!(refusal.kind, CloudErrorKind::Refused);
@@ -98,33 +122,11 @@ async fn the_owner_decides_what_becomes_of_local_ssds() {
     }
 }
 
-/// Hive's `TestGCPMachinesStoppedAndRunning` by its names, and what Hive is blind to: under its rule each of the latter is
-/// asleep and awake at once.
-#[tokio::test(start_paused = true)]
-async fn hives_table_of_what_is_stopped_and_running() {
-    let table = "
-        Stopped - All machines stopped or terminated | 3 TERMINATED, 2 STOPPED | asleep
-        Stopped - Some machines pending | 3 TERMINATED, 2 STOPPED, 2 STAGING |
-        Stopped - machines running | 3 RUNNING, 2 TERMINATED |
-        Running - All machines running | 3 RUNNING | awake
-        Running - Some machines pending | 3 RUNNING, 1 STAGING |
-        Running - Some machines stopped or shutting-down | 3 RUNNING, 2 TERMINATED, 1 STOPPED, 3 STOPPING |
-        blind | 1 SUSPENDED | asleep
-        blind | 1 SUSPENDING |
-        blind | 1 REPAIRING |
-        blind | 1 PENDING |
-        blind | 1 PENDING_STOP |
-        blind | 1 DEPROVISIONING |
-        blind: nothing found | |
-    ";
-    SimulatedBench::check_states(bench, table).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_suspended_machine_is_woken_by_resume() {
     let bench = bench();
     let target = bench.cluster_of(&[("SUSPENDED", 1), ("TERMINATED", 1)]).await;
-    drive(&bench, &driver(&bench), &target, Intent::Awake).await;
+    drive(&bench, &bench.leader(), &target, Intent::Awake).await;
     let mut calls: Vec<String> =
         bench.calls().into_iter().map(|(call, _)| call).filter(|call| call != "list").collect();
     calls.sort();
@@ -138,21 +140,9 @@ async fn clusters_with_a_common_prefix_are_told_apart_by_label() {
     let short = bench.cluster("demo-x7k2p", 2).await;
     bench.cluster("demo-x7k2p-two-abcde", 2).await;
     bench.simulator().engine.boot("demo-x7k2p-by-hand", "", "");
-    let found = driver(&bench).list(&short, Priority::Sleeping).await.unwrap();
+    let found = bench.leader().list(&short, Priority::Sleeping).await.unwrap();
     let names: Vec<&str> = found.instances.iter().map(|instance| instance.id.as_str()).collect();
     assert_eq!(names, ["demo-x7k2p-by-hand", "demo-x7k2p-master-0", "demo-x7k2p-worker-1"]);
-}
-
-/// Google throttles with a 403, which Hive takes for missing rights and waits 1,000 s.
-#[tokio::test(start_paused = true)]
-async fn a_rate_limit_is_no_missing_right() {
-    for call in ["list", "stop"] {
-        let bench = bench();
-        let target = bench.cluster_of(&[("RUNNING", 1)]).await;
-        bench.reject(call, "", 403, "rateLimitExceeded", "Quota exceeded");
-        let error = pass(&*driver(&bench), &target, Intent::Asleep).await.unwrap_err();
-        assert_eq!(error.kind, CloudErrorKind::Throttled, "{error}");
-    }
 }
 
 /// Starts and stops do no harm when they are repeated, so that a call that a restart has forgotten is sent again. A
@@ -164,11 +154,11 @@ async fn a_start_that_was_given_up_before_a_restart_is_made_again() {
     let target = bench.cluster_of(&[("TERMINATED", 1)]).await;
     bench.give_up("start", "", "ZONE_RESOURCE_POOL_EXHAUSTED", "full");
     for _ in 0..3 {
-        pass(&*driver(&bench), &target, Intent::Awake).await.unwrap();
+        pass(&*bench.leader(), &target, Intent::Awake).await.unwrap();
         bench.finish().await;
     }
     bench.simulator().engine.heal();
-    drive(&bench, &driver(&bench), &target, Intent::Awake).await;
+    drive(&bench, &bench.leader(), &target, Intent::Awake).await;
     assert!(bench.log().iter().all(|call| !call.query.contains_key("requestId")));
 }
 
@@ -177,7 +167,7 @@ async fn a_start_that_was_given_up_before_a_restart_is_made_again() {
 async fn what_google_calls_not_modified_is_no_failure() {
     let bench = bench();
     let target = bench.cluster_of(&[("RUNNING", 2)]).await;
-    let driver = driver(&bench);
+    let driver = bench.leader();
     let found = inventory(&*driver, &target).await.unwrap();
     bench.simulator().engine.machines.get_mut("demo-worker-1").unwrap().word = "TERMINATED".to_owned();
     let ids: Vec<String> = found.instances.into_iter().map(|instance| instance.id).collect();
@@ -188,35 +178,18 @@ async fn what_google_calls_not_modified_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_about_one_machine_stops_no_other() {
-    use CloudErrorKind::{Capacity, InTransit, Refused};
-    let rows = &[
-        (404, "notFound", "The resource was not found", InTransit),
-        (400, "resourceNotReady", "is not ready", InTransit),
-        (400, "invalid", "Invalid value", Refused),
-        (409, "resourceInUseByAnotherResource", "in use", InTransit),
-        (412, "conditionNotMet", "not met", InTransit),
-        (503, "backendError", "The zone does not have enough resources: ZONE_RESOURCE_POOL_EXHAUSTED", Capacity),
-        (403, "quotaExceeded", "Quota 'CPUS' exceeded", Capacity),
-        (403, "forbidden", "may not act as its service account", Refused),
-        (500, "internalError", "An internal error has occurred", Refused),
-    ];
-    SimulatedBench::check_refusals(bench, rows).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_token_of_another_key_or_project_is_denied() {
     let (bench, own) = (bench(), cloud_simulators::service_account());
     let target = bench.cluster_of(&[("RUNNING", 1)]).await;
     let mut file: serde_json::Value = serde_json::from_str(&own).unwrap();
     file["private_key_id"] = "revoked".into();
     let revoked = SimulatedBench::sharing(&bench, file.to_string(), connect_with);
-    let error = inventory(&*driver(&revoked), &target).await.unwrap_err();
+    let error = inventory(&*revoked.leader(), &target).await.unwrap_err();
     assert!(error.kind == CloudErrorKind::Denied && error.message.contains("401: authError"), "{error}");
     file["private_key_id"] = "key-1".into();
     file["project_id"] = "another".into();
     let elsewhere = SimulatedBench::sharing(&bench, file.to_string(), connect_with);
-    let error = inventory(&*driver(&elsewhere), &target).await.unwrap_err();
+    let error = inventory(&*elsewhere.leader(), &target).await.unwrap_err();
     assert!(error.kind == CloudErrorKind::Denied && error.message.contains("403: forbidden"), "{error}");
 }
 
@@ -229,7 +202,7 @@ async fn clusters_of_a_project_share_lists() {
     for number in 0..100 {
         targets.push(bench.cluster(&format!("demo-{number:05}"), 3).await);
     }
-    let driver = driver(&bench);
+    let driver = bench.leader();
     let lists = targets.iter().map(|target| driver.list(target, Priority::Sleeping));
     let found = futures::future::join_all(lists).await;
     assert!(found.iter().all(|found| found.as_ref().unwrap().instances.len() == 3));
@@ -248,7 +221,7 @@ async fn a_silent_zone_matters_to_clusters_with_machines_there() {
     let bench = bench();
     let mut target = bench.cluster("demo", 3).await;
     target.cluster.region = "us-east1".to_owned();
-    let driver = driver(&bench);
+    let driver = bench.leader();
     let mut elsewhere = bench.cluster("other", 3).await;
     elsewhere.cluster.region = "us-east4".to_owned();
     bench.rule("list", "", Effect::Partial);
@@ -281,7 +254,7 @@ async fn a_silent_zone_matters_to_clusters_with_machines_there() {
 async fn a_start_whose_operation_may_not_be_read_is_reported_when_nothing_comes_of_it() {
     let bench = bench();
     let target = bench.cluster_of(&[("TERMINATED", 1)]).await;
-    let driver = driver(&bench);
+    let driver = bench.leader();
     bench.reject("operation", "", 403, "forbidden", "compute.zoneOperations.get");
     bench.give_up("start", "", "forbidden", "compute.zoneOperations.get");
     pass(&*driver, &target, Intent::Awake).await.unwrap();

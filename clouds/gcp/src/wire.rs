@@ -1,25 +1,21 @@
-//! What Compute Engine answers, as far as it matters.
+//! The parts of Compute Engine's answers that are used.
 
 use std::collections::BTreeMap;
 
-use cloud_stopstart::{Machine, Progress};
-use jiff::Timestamp;
+use cloud_stopstart::{Machine, Progress, Reason};
 use serde::Deserialize;
-use shared::cloud::{CloudErrorKind, Instance, InstanceState};
+use shared::cloud::{CloudErrorKind, InstanceState};
 use shared::text::sanitize_to;
 
-/// What a list is asked for: everything below, and nothing else.
+/// The fields of a list: those below.
 pub(crate) const FIELDS: &str = "items/*/instances(name,zone,status,labels,lastStartTimestamp,disks/type),\
                                  items/*/warning,warning,nextPageToken,unreachables";
 
-/// Label of everything of a cluster, before its infraID.
-const LABEL: &str = "kubernetes-io-cluster-";
+/// Label of a cluster's machines, before its infraID.
+const OWNER_LABEL: &str = "kubernetes-io-cluster-";
 
 /// Where a cluster says what becomes of its local SSDs.
-pub(crate) const DISCARD: &str = "spec.platform.gcp.discardLocalSsdOnHibernate";
-
-/// Longest name that is shown.
-const NAME: usize = 80;
+pub(crate) const DISCARD_FIELD: &str = "spec.platform.gcp.discardLocalSsdOnHibernate";
 
 /// One page of an aggregated list.
 #[derive(Deserialize)]
@@ -34,7 +30,6 @@ pub(crate) struct Page {
     unreachables: Vec<String>,
 }
 
-/// One zone.
 #[derive(Deserialize)]
 pub(crate) struct Scope {
     #[serde(default)]
@@ -48,7 +43,6 @@ struct Warning {
     code: String,
 }
 
-/// One instance.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ListedInstance {
@@ -111,13 +105,13 @@ impl Page {
     /// The scopes of which something is missing, by their last segments, and the codes. Every other warning is about what
     /// is listed, or about a scope without instances. An empty name is all of them.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (String, String)> {
-        const MISSING: [&str; 3] = ["UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"];
+        const INCOMPLETE: [&str; 3] = ["UNREACHABLE", "PARTIAL_SUCCESS", "LIST_OVERHEAD_QUOTA_EXCEED"];
         let code = |warning: &Option<Warning>| {
             let code = warning.as_ref()?.code.as_str();
-            MISSING.contains(&code).then(|| code.to_owned())
+            INCOMPLETE.contains(&code).then(|| code.to_owned())
         };
         let scopes = self.items.iter().filter_map(move |(scope, found)| Some((scope.as_str(), code(&found.warning)?)));
-        let unreachable = self.unreachables.iter().map(|scope| (scope.as_str(), MISSING[0].to_owned()));
+        let unreachable = self.unreachables.iter().map(|scope| (scope.as_str(), INCOMPLETE[0].to_owned()));
         let all = code(&self.warning).map(|code| ("", code));
         let last = |scope: &str| sanitize_to(scope.rsplit('/').next().unwrap_or_default(), 60);
         scopes.chain(unreachable).chain(all).map(move |(scope, code)| (last(scope), code))
@@ -128,7 +122,7 @@ impl ListedInstance {
     /// Whether it is a cluster's: by its name, and by its label if it has one of any cluster.
     pub(crate) fn is_of(&self, infra_id: &str) -> bool {
         let is_named = self.name.strip_prefix(infra_id).is_some_and(|rest| rest.starts_with('-'));
-        let mut owners = self.labels.keys().filter_map(|label| label.strip_prefix(LABEL)).peekable();
+        let mut owners = self.labels.keys().filter_map(|label| label.strip_prefix(OWNER_LABEL)).peekable();
         is_named && (owners.peek().is_none() || owners.any(|owner| owner == infra_id))
     }
 
@@ -136,14 +130,11 @@ impl ListedInstance {
     pub(crate) fn machine(&self, has_decided: bool) -> Machine {
         let zone = self.zone.rsplit('/').next().unwrap_or_default();
         let undecided = !has_decided && self.disks.iter().any(|disk| disk.kind == DiskKind::Scratch);
-        let obstacle = format!("it has a local SSD: set {DISCARD}: true to allow a stop that discards its data");
-        let instance = Instance {
-            obstacle: undecided.then_some(obstacle),
-            node_names: vec![self.name.clone()],
-            launched_at: self.last_start_timestamp.parse::<Timestamp>().ok(),
-            ..Instance::new(sanitize_to(&self.name, NAME), state(&self.status)).in_words(&self.status)
-        };
-        Machine { instance, at: zone.to_owned(), ..Machine::default() }
+        let obstacle = format!("it has a local SSD: set {DISCARD_FIELD}: true to allow a stop that discards its data");
+        let mut machine = Machine::new(&self.name, zone, state(&self.status), &self.status);
+        machine.instance.obstacle = undecided.then_some(obstacle);
+        machine.instance.launched_at = self.last_start_timestamp.parse().ok();
+        machine
     }
 }
 
@@ -159,8 +150,8 @@ pub(crate) fn state(status: &str) -> InstanceState {
     }
 }
 
-/// What Compute Engine says of one machine alone.
-pub(crate) fn known(code: &str, message: &str) -> Option<CloudErrorKind> {
+/// Errors of Compute Engine that are about one machine alone.
+pub(crate) fn machine_error_kind(code: &str, message: &str) -> Option<CloudErrorKind> {
     match code {
         _ if is_full(code, message) => Some(CloudErrorKind::Capacity),
         "resourceNotReady" => Some(CloudErrorKind::InTransit),
@@ -179,10 +170,10 @@ impl Operation {
         match (self.status.as_str(), self.error.errors.first()) {
             ("DONE", None) => Progress::Done,
             ("DONE", Some(OperationError { code, message })) => {
-                let kind = if is_full(code, message) { CloudErrorKind::Capacity } else { CloudErrorKind::Refused };
-                Progress::GivenUp { kind, code: sanitize_to(code, 60), message: sanitize_to(message, 200) }
+                let is_full = is_full(code, message);
+                Progress::GivenUp(Reason::given_up(is_full, sanitize_to(code, 60), sanitize_to(message, 200)))
             }
-            _ => Progress::UnderWay,
+            _ => Progress::InProgress,
         }
     }
 }

@@ -16,7 +16,6 @@ use crate::stranger::Stranger;
 pub struct Answer {
     /// Its status, of class 2xx.
     pub status: StatusCode,
-    /// Its headers.
     pub headers: HeaderMap,
     pub(crate) what: String,
     pub(crate) body: Vec<u8>,
@@ -31,18 +30,12 @@ impl Answer {
         self.body.is_empty()
     }
 
-    /// The body, as the type that the caller builds of it, and what that is charged until it is dropped.
-    ///
-    /// # Errors
-    /// When it has another form, or there is no memory for it.
+    /// The body as `T`, which is charged until it is dropped.
     pub async fn json<T: DeserializeOwned>(self) -> Result<ChargedValue<T>, CallError> {
         self.open().await.map(|(value, charge)| ChargedValue::new(value, charge))
     }
 
-    /// The same in two parts, for those who keep several.
-    ///
-    /// # Errors
-    /// As for [`Answer::json`].
+    /// The same, with the charge apart.
     pub async fn open<T: DeserializeOwned>(self) -> Result<(T, Charge), CallError> {
         let Self { what, body, mut charge, stranger, .. } = self;
         let (text, mut full) = (charge.used(), None);

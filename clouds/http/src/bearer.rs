@@ -21,11 +21,11 @@ use crate::token::{Login, Tokens};
 const MAX_TOKEN: usize = 16 << 10;
 
 /// How long one page of a list may take, and all of them: less than a reconcile, so that its status has the cause.
-const PAGE: Duration = Duration::from_mins(1);
-const LIST: Duration = Duration::from_secs(150);
+const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
+const LIST_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// How many pages a list has: all of a subscription with 25,000 machines are 500.
-const PAGES: usize = 2_000;
+/// A subscription with 25,000 machines has 500.
+const MAX_PAGES: usize = 2_000;
 
 /// An account whose calls carry a bearer token.
 pub struct Bearer<L: Login<Token = HeaderValue>> {
@@ -33,9 +33,16 @@ pub struct Bearer<L: Login<Token = HeaderValue>> {
     tokens: Tokens<L>,
 }
 
+/// A login by a form, as of OAuth 2.
+pub struct FormLogin {
+    http: Arc<Http>,
+    url: Url,
+    form: Body,
+}
+
 /// What a token endpoint answers.
 #[derive(Deserialize)]
-pub struct Granted {
+struct TokenAnswer {
     access_token: String,
     #[serde(deserialize_with = "seconds")]
     expires_in: u64,
@@ -56,20 +63,17 @@ fn seconds<'de, D: Deserializer<'de>>(found: D) -> Result<u64, D::Error> {
     }
 }
 
-impl Granted {
-    /// The token as calls carry it, and how long it lives.
-    ///
-    /// # Errors
-    /// When it has characters that no token has.
-    pub fn token(&self) -> Result<(HeaderValue, Duration), CallError> {
-        Ok((bearer(&self.access_token)?, Duration::from_secs(self.expires_in)))
+impl Login for FormLogin {
+    type Token = HeaderValue;
+
+    async fn login(&self) -> Result<(HeaderValue, Duration), CallError> {
+        let answer = self.http.call(Priority::Waking, Method::POST, self.url.clone(), &[], Some(&self.form)).await;
+        let answer = answer.map_err(CallError::of_login)?.json::<TokenAnswer>().await?;
+        Ok((bearer(&answer.access_token)?, Duration::from_secs(answer.expires_in)))
     }
 }
 
 /// The value of the header that carries a token.
-///
-/// # Errors
-/// When it has characters that no token has.
 pub fn bearer(token: &str) -> Result<HeaderValue, CallError> {
     let value = Some(token).filter(|token| token.len() <= MAX_TOKEN);
     let value = value.and_then(|token| HeaderValue::from_str(&format!("Bearer {token}")).ok());
@@ -81,6 +85,14 @@ pub fn bearer(token: &str) -> Result<HeaderValue, CallError> {
     Ok(value)
 }
 
+impl Bearer<FormLogin> {
+    /// An account that gets its tokens from `url` by a form. No request is made yet.
+    pub fn by_form(http: Http, url: Url, fields: Vec<(&'static str, String)>) -> Self {
+        let http = Arc::new(http);
+        Self::new(http.clone(), FormLogin { http, url, form: Body::Form(fields) })
+    }
+}
+
 impl<L: Login<Token = HeaderValue>> Bearer<L> {
     /// No request is made yet.
     pub fn new(http: Arc<Http>, login: L) -> Self {
@@ -88,9 +100,6 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
     }
 
     /// Makes a call, and once more with a new token if the token is not accepted.
-    ///
-    /// # Errors
-    /// As the login or the call say.
     pub async fn call(
         &self,
         priority: Priority,
@@ -106,10 +115,7 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
         self.tokens.with(call).await
     }
 
-    /// Every page of a list, and what they are charged. `next` finds the URL of the page after one.
-    ///
-    /// # Errors
-    /// When a page is not to be had or takes too long, or there are too many or they take too much memory.
+    /// Every page of a list, charged to the account. `next` finds the URL of the next page.
     pub async fn pages<P: DeserializeOwned>(
         &self,
         priority: Priority,
@@ -121,17 +127,18 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
             CloudError::new(CloudErrorKind::Unavailable, message)
         };
         let endless = || {
-            let message = format!("the list of machines has more than {PAGES} pages");
+            let message = format!("the list of machines has more than {MAX_PAGES} pages");
             CloudError::new(CloudErrorKind::Unavailable, message)
         };
         let (mut pages, mut all, mut url) = (Vec::new(), self.http.charge(), Some(first));
-        let end = Instant::now() + LIST;
+        let end = Instant::now() + LIST_TIMEOUT;
         while let Some(page) = url.take() {
-            if pages.len() >= PAGES {
+            if pages.len() >= MAX_PAGES {
                 return Err(endless());
             }
             let asked = async { self.call(priority, Method::GET, &page, None).await?.open::<P>().await };
-            let (page, charge) = timeout_at(end.min(Instant::now() + PAGE), asked).await.map_err(|_| late())??;
+            let (page, charge) =
+                timeout_at(end.min(Instant::now() + PAGE_TIMEOUT), asked).await.map_err(|_| late())??;
             all.merge(charge);
             url = next(&page)?;
             pages.push(page);

@@ -19,8 +19,8 @@ use crate::answer::Answer;
 use crate::error::{CallError, Rejection};
 use crate::stranger::Strangers;
 
-/// Who we are, in every log of a cloud.
-const AGENT: &str = concat!("hibernate-controller/", env!("CARGO_PKG_VERSION"));
+/// Names us in the logs of clouds.
+const USER_AGENT: &str = concat!("hibernate-controller/", env!("CARGO_PKG_VERSION"));
 
 /// Largest answer to a call that is rejected.
 const MAX_REJECTION: usize = 64 << 10;
@@ -30,14 +30,14 @@ const HEADERS: [&str; 5] =
     ["retry-after", "location", "azure-asyncoperation", "x-subject-token", "x-openstack-request-id"];
 const MAX_HEADER: usize = 16 << 10;
 
-/// Connections that a client keeps for later.
+/// Idle connections of a client.
 const MAX_IDLE: usize = 2;
 
-/// Longest pause that a cloud's `Retry-After` gets.
+/// Longest `Retry-After` that is honored.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
 
 /// How long a call waits for the account's rate limit.
-const QUEUE: Duration = Duration::from_secs(20);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long each part of a call may take.
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +77,9 @@ pub struct Http {
     transport: Arc<dyn Transport>,
     permit: Permit,
     limiter: RateLimiter,
-    /// What answers take of the memory.
+    /// Memory of the answers.
     memory: ConsumerMemory,
-    /// What the authorities take of it.
+    /// Memory of the authorities.
     _trusted: Charge,
     /// Where a tenant chooses the hosts.
     strangers: Option<Strangers>,
@@ -97,25 +97,19 @@ pub trait Transport: Send + Sync {
     ) -> BoxFuture<'a, Result<Reply, CallError>>;
 }
 
-/// One request.
 #[derive(Debug)]
 pub struct Request {
-    /// The method.
     pub method: Method,
-    /// The URL.
     pub url: Url,
     /// Headers besides those of the body.
     pub headers: HeaderMap,
-    /// The body.
     pub body: Option<Body>,
 }
 
 /// What comes back, whatever its status.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The status.
     pub status: StatusCode,
-    /// The headers.
     pub headers: HeaderMap,
     /// The body, as long as a client reads it.
     pub body: Vec<u8>,
@@ -129,7 +123,6 @@ struct Network(Client);
 /// The body of a request.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// JSON.
     Json(Value),
     /// JSON with a content type of its own, such as a patch for images.
     As(&'static str, Value),
@@ -145,9 +138,6 @@ impl fmt::Debug for Http {
 
 impl Http {
     /// No request is made yet.
-    ///
-    /// # Errors
-    /// When the authorities are no certificates.
     pub fn new(options: Options) -> Result<Self, String> {
         Self::with(options, Deadlines::default())
     }
@@ -160,7 +150,7 @@ impl Http {
             .redirect(redirect::Policy::none())
             .retry(retry::never())
             .referer(false)
-            .user_agent(format!("{AGENT} {identity}"))
+            .user_agent(format!("{USER_AGENT} {identity}"))
             .connect_timeout(deadlines.connect)
             .read_timeout(deadlines.read)
             .timeout(deadlines.all);
@@ -191,7 +181,7 @@ impl Http {
         })
     }
 
-    /// A client whose requests take another way than the network, with a memory of its own.
+    /// A client on another transport than the network, with a memory of its own.
     pub fn over(transport: Arc<dyn Transport>, permit: Permit, rate: (u32, u32)) -> Self {
         let (limiter, deadlines) = (RateLimiter::new(rate.0, rate.1), Deadlines::default());
         let memory = MemoryLimit::default().of(Consumer::new("", ""));
@@ -199,15 +189,12 @@ impl Http {
         Self { transport, permit, limiter, memory, _trusted: trusted, strangers: None, deadlines }
     }
 
-    /// What is kept of several answers is merged into this.
+    /// An empty charge, into which those of several answers are merged.
     pub fn charge(&self) -> Charge {
         self.memory.charge()
     }
 
-    /// Makes one attempt of a call. Headers with tokens are marked as sensitive by the caller.
-    ///
-    /// # Errors
-    /// When it has no successful answer. Which calls are repeated is up to the caller.
+    /// Makes one attempt of a call: retries are up to the caller, as is marking headers with tokens as sensitive.
     pub async fn call(
         &self,
         priority: Priority,
@@ -217,7 +204,7 @@ impl Http {
         body: Option<&Body>,
     ) -> Result<Answer, CallError> {
         let what = what(&method, &url);
-        let admitted = tokio::time::timeout(QUEUE, async {
+        let admitted = tokio::time::timeout(QUEUE_TIMEOUT, async {
             self.limiter.acquire(priority).await;
             OptionFuture::from(self.strangers.as_ref().map(Strangers::turn)).await
         });
@@ -257,7 +244,7 @@ impl Http {
     }
 }
 
-/// A successful answer, or what the cloud says instead.
+/// A successful reply, or the rejection.
 fn accepted(what: &str, reply: Reply) -> Result<Reply, CallError> {
     let (status, headers, what) = (reply.status, reply.headers.clone(), what.to_owned());
     match status.as_u16() {
@@ -309,7 +296,7 @@ impl Network {
     }
 }
 
-/// An answer with its body, as far as it is of use.
+/// Reads an answer, with as much of its body as is of use.
 async fn read(what: &str, mut answer: reqwest::Response, charge: &mut Charge) -> Result<Reply, CallError> {
     let (status, by) = (answer.status(), answer.remote_addr().map(|by| by.ip()));
     // A copy: a header keeps alive what was read with it.

@@ -19,7 +19,7 @@ const MAX_MESSAGE: usize = 200;
 const MAX_CODE: usize = 60;
 
 /// Where clouds have their message and, behind the first three, their code, with how much of it is quoted; the first counts.
-const WORDS: [(&str, usize); 7] = [
+const ERROR_FIELDS: [(&str, usize); 7] = [
     ("message", MAX_MESSAGE),
     ("error_description", MAX_MESSAGE),
     ("errorMessage", MAX_MESSAGE),
@@ -28,10 +28,10 @@ const WORDS: [(&str, usize); 7] = [
     ("errorCode", MAX_CODE),
     ("error", MAX_CODE),
 ];
-const MESSAGES: usize = 3;
+const MESSAGE_FIELDS: usize = 3;
 
-/// What begins the part of a message that differs from try to try: IDs of requests, times.
-const UNSTABLE: &[&str] = &[
+/// What begins the part of a message that differs from try to try, such as request IDs and times.
+const UNSTABLE_PARTS: &[&str] = &[
     " Trace ID:",
     " Correlation ID:",
     " Timestamp:",
@@ -43,7 +43,7 @@ const UNSTABLE: &[&str] = &[
 ];
 
 /// Codes of a 403 that mean a 429.
-const RATE_LIMITS: &[&str] = &["rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"];
+const RATE_LIMIT_CODES: &[&str] = &["rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"];
 
 /// How deep in an answer its message may be.
 const MAX_DEPTH: usize = 3;
@@ -55,7 +55,7 @@ pub enum CallError {
     NotSent(CloudError),
     /// It was rejected.
     Rejected(Rejection),
-    /// There is no answer, only a part of one, or one by a gateway: it may be under way.
+    /// There is no answer, only a part of one, or one by a gateway: it may be in progress.
     Unknown(CloudError),
 }
 
@@ -64,11 +64,9 @@ pub enum CallError {
 pub struct Rejection {
     /// Method, host and path.
     pub what: String,
-    /// The status.
     pub status: StatusCode,
     /// How it is handled.
     pub kind: CloudErrorKind,
-    /// The headers.
     pub headers: Box<HeaderMap>,
     /// The cloud's code, such as `AllocationFailed`, sanitized; empty if it gives none.
     pub code: String,
@@ -87,7 +85,7 @@ impl CallError {
         Self::Unknown(CloudError::new(CloudErrorKind::Unavailable, format!("{what}: {why}")))
     }
 
-    /// The error where there is no memory for an answer.
+    /// There is no memory for an answer.
     pub(crate) fn too_large(what: &str, full: MemoryFull) -> Self {
         let why = match full {
             MemoryFull::Consumer => "the answers of this account are too large together",
@@ -128,7 +126,7 @@ impl Rejection {
         Self { what, status, kind, headers: Box::new(headers), code, message }
     }
 
-    /// Whether the service itself has answered, so that nothing is under way: a gateway may answer 408 and 5xx while the
+    /// Whether the service itself has answered, so that nothing is in progress: a gateway may answer 408 and 5xx while the
     /// service still works. `mark` is a header that only the service sets.
     pub fn is_by_service(&self, mark: &str) -> bool {
         let is_certain = self.status.is_client_error() && self.status != StatusCode::REQUEST_TIMEOUT;
@@ -144,7 +142,7 @@ impl Rejection {
 
 fn kind(status: StatusCode, code: &str) -> CloudErrorKind {
     match status.as_u16() {
-        403 if RATE_LIMITS.contains(&code) => CloudErrorKind::Throttled,
+        403 if RATE_LIMIT_CODES.contains(&code) => CloudErrorKind::Throttled,
         401 | 403 => CloudErrorKind::Denied,
         429 => CloudErrorKind::Throttled,
         500.. => CloudErrorKind::Unavailable,
@@ -155,20 +153,18 @@ fn kind(status: StatusCode, code: &str) -> CloudErrorKind {
 /// A cloud's code and message, from anywhere in an answer, sanitized: every cloud has them at its own depth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {
-    /// The code; empty if there is none.
     pub code: String,
-    /// The message; empty if there is none.
     pub message: String,
 }
 
-/// What is found of [`WORDS`]: how deep, and the text. Of several of one word the one that is least deep counts.
-type Hits = [Option<(usize, String)>; WORDS.len()];
+/// The values found for [`ERROR_FIELDS`], each with its depth: the shallowest of a field counts.
+type Hits = [Option<(usize, String)>; ERROR_FIELDS.len()];
 
 impl<'de> Deserialize<'de> for Words {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut hits = Hits::default();
-        Look { hits: &mut hits, depth: 0, word: None }.deserialize(deserializer)?;
-        let (messages, codes) = hits.split_at_mut(MESSAGES);
+        FieldFinder { hits: &mut hits, depth: 0, word: None }.deserialize(deserializer)?;
+        let (messages, codes) = hits.split_at_mut(MESSAGE_FIELDS);
         let [message, code] = [messages, codes].map(|hits| hits.iter_mut().find_map(Option::take));
         let text = |hit: Option<(usize, String)>| hit.map(|(_, text)| text).unwrap_or_default();
         Ok(Self { code: text(code), message: text(message) })
@@ -177,19 +173,19 @@ impl<'de> Deserialize<'de> for Words {
 
 /// A message without what differs from try to try, so that a condition does not change with each.
 fn stable(message: &str) -> &str {
-    let end = UNSTABLE.iter().filter_map(|mark| message.find(mark)).min().unwrap_or(message.len());
+    let end = UNSTABLE_PARTS.iter().filter_map(|mark| message.find(mark)).min().unwrap_or(message.len());
     message[..end].trim_end()
 }
 
-/// Looks for words in any JSON, and keeps nothing else of it.
-struct Look<'h> {
+/// Finds [`ERROR_FIELDS`] in any JSON, and keeps nothing else of it.
+struct FieldFinder<'h> {
     hits: &'h mut Hits,
     depth: usize,
-    /// Which of [`WORDS`] the value is under.
+    /// Which of [`ERROR_FIELDS`] the value is under.
     word: Option<usize>,
 }
 
-impl<'de> DeserializeSeed<'de> for Look<'_> {
+impl<'de> DeserializeSeed<'de> for FieldFinder<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -198,7 +194,7 @@ impl<'de> DeserializeSeed<'de> for Look<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Look<'_> {
+impl<'de> Visitor<'de> for FieldFinder<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -208,14 +204,14 @@ impl<'de> Visitor<'de> for Look<'_> {
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
         let Some(at) = self.word else { return Ok(()) };
         if self.hits[at].as_ref().is_none_or(|(depth, _)| self.depth < *depth) {
-            self.hits[at] = Some((self.depth, sanitize_to(stable(text), WORDS[at].1)));
+            self.hits[at] = Some((self.depth, sanitize_to(stable(text), ERROR_FIELDS[at].1)));
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         let depth = self.depth + 1;
-        while list.next_element_seed(Look { hits: &mut *self.hits, depth, word: None })?.is_some() {}
+        while list.next_element_seed(FieldFinder { hits: &mut *self.hits, depth, word: None })?.is_some() {}
         Ok(())
     }
 
@@ -223,8 +219,8 @@ impl<'de> Visitor<'de> for Look<'_> {
         let depth = self.depth + 1;
         while let Some(key) = map.next_key::<String>()? {
             let is_within = self.depth <= MAX_DEPTH;
-            let word = WORDS.iter().position(|(word, _)| is_within && *word == key);
-            map.next_value_seed(Look { hits: &mut *self.hits, depth, word })?;
+            let word = ERROR_FIELDS.iter().position(|(word, _)| is_within && *word == key);
+            map.next_value_seed(FieldFinder { hits: &mut *self.hits, depth, word })?;
         }
         Ok(())
     }

@@ -16,8 +16,8 @@ pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 pub use reqwest::{Method, StatusCode, Url};
 
 pub use self::answer::Answer;
-pub use self::bearer::{Bearer, Granted, bearer};
+pub use self::bearer::{Bearer, FormLogin, bearer};
 pub use self::client::{Body, Http, Options, Reply, Request, Transport};
 pub use self::error::{CallError, Rejection, Words};
 pub use self::token::{Login, Tokens};
-pub use self::urls::{below, endpoint, is_plain, link};
+pub use self::urls::{below, endpoint, hosts, is_plain, link};

@@ -40,9 +40,6 @@ impl Strangers {
     }
 
     /// The endpoint of a call that begins now.
-    ///
-    /// # Errors
-    /// When its host is an address that is not dialed.
     pub(crate) fn meet(&self, url: &Url, discretion: &Discretion) -> Result<Stranger, Denied> {
         let host = url.host_str().unwrap_or_default();
         self.dialer.check_host(host)?;

@@ -11,7 +11,7 @@ use crate::error::CallError;
 /// How long refused credentials are not sent again.
 const REFUSED_TTL: Duration = Duration::from_secs(10);
 
-/// How long a login that failed counts for those that wait, too.
+/// How long a failed login is the answer to all who wait for it.
 const FAILED_TTL: Duration = Duration::from_secs(1);
 
 /// How an account gets a token.
@@ -19,7 +19,7 @@ pub trait Login: Send + Sync {
     /// A token, and what came with it.
     type Token: Clone + PartialEq + Send + Sync;
 
-    /// Asks for a new token. Also answers how long it lives.
+    /// A new token, and its lifetime.
     fn login(&self) -> impl Future<Output = Result<(Self::Token, Duration), CallError>> + Send;
 }
 
@@ -37,15 +37,11 @@ struct CachedToken<T> {
 }
 
 impl<L: Login> Tokens<L> {
-    /// No token yet.
     pub fn new(login: L) -> Self {
         Self { login, kept: Mutex::default() }
     }
 
-    /// The token. It is renewed at 80 % of its life.
-    ///
-    /// # Errors
-    /// As the login says; one that was refused is not repeated for 10 s.
+    /// The token, which is renewed at 80 % of its life. A login that was refused is not repeated for 10 s.
     pub async fn get(&self) -> Result<L::Token, CallError> {
         let mut kept = self.kept.lock().await;
         if let Some(CachedToken { result, .. }) = kept.as_ref().filter(|kept| Instant::now() < kept.until) {
@@ -63,9 +59,6 @@ impl<L: Login> Tokens<L> {
     }
 
     /// Makes a call with a token, and once more with a new one if the token is not accepted.
-    ///
-    /// # Errors
-    /// As the login or the call say.
     pub async fn with<'a, R>(
         &'a self,
         call: impl Fn(L::Token) -> BoxFuture<'a, Result<R, CallError>>,

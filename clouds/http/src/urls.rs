@@ -7,7 +7,7 @@ use shared::text::sanitize_to;
 /// Longest URL of a service, in bytes.
 const MAX_URL: usize = 2 << 10;
 
-/// Whether a path can be put behind a URL, which leads nowhere else then.
+/// Whether a path can be appended to a URL and still lead to the same service.
 pub fn is_plain(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
         && url.as_str().len() <= MAX_URL
@@ -19,15 +19,21 @@ pub fn is_plain(url: &Url) -> bool {
 }
 
 /// The value of a flag with a URL to use instead of a cloud's own.
-///
-/// # Errors
-/// When it is no URL of a service.
 pub fn endpoint(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok().filter(is_plain);
     url.ok_or_else(|| "it has to be http(s)://HOST[:PORT][/PATH]".to_owned())
 }
 
-/// The URL of a thing below another one. Whatever is in a segment stays in it.
+/// Two hosts of a vendor, or the one to use instead of both.
+pub fn hosts(own: [&str; 2], endpoint: Option<&Url>) -> Result<[Url; 2], String> {
+    let [one, other] = own.map(|host| match endpoint {
+        Some(endpoint) => Ok(endpoint.clone()),
+        None => Url::parse(host).map_err(|error| error.to_string()),
+    });
+    Ok([one?, other?])
+}
+
+/// A URL with more segments, each of which is encoded.
 pub fn below(base: &Url, segments: &[&str]) -> Url {
     let mut url = base.clone();
     if let Ok(mut path) = url.path_segments_mut() {
@@ -37,9 +43,6 @@ pub fn below(base: &Url, segments: &[&str]) -> Url {
 }
 
 /// A link in an answer, such as to the next page, if it leads to the host that has answered.
-///
-/// # Errors
-/// When it leads elsewhere, or is no link.
 pub fn link(base: &Url, link: &str) -> Result<Url, CloudError> {
     let found = base.join(link).ok();
     found.filter(|url| url.origin() == base.origin() && url.username().is_empty()).ok_or_else(|| {

@@ -4,34 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cloud_common::ChargedValue;
-use cloud_http::{Bearer, Body, CallError, Http, Method, Url, below, is_plain, link};
-use cloud_stopstart::{Cloud, Failure, Machine, MachinesByKey, Move, failed};
+use cloud_http::{Bearer, Body, CallError, FormLogin, Http, Method, Url, below, hosts, is_plain, link};
+use cloud_stopstart::{Cloud, Failure, ListResult, Machine, Move};
 use serde_json::json;
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
 use tokio::sync::OnceCell;
 
-use crate::iam::Iam;
-use crate::wire::{ListedInstance, Page, Region, infra_ids, known, owner};
-
-/// Calls at once, and calls a second. IBM publishes no limit.
-pub(crate) const RATE: (u32, u32) = (200, 30);
+use crate::wire::{ListedInstance, Page, Region, infra_ids, machine_error_kind, owner};
 
 /// The version of the API that the fields here are of.
-const VERSION: &str = "2026-11-01";
+const API_VERSION: &str = "2026-11-01";
 
-/// Who logs in, and who knows the regions.
+/// Of logins, and of the list of regions.
 const HOSTS: [&str; 2] = ["https://iam.cloud.ibm.com", "https://us-south.iaas.cloud.ibm.com"];
 
-/// Under which name every endpoint of a region is.
-const DOMAIN: &str = ".cloud.ibm.com";
+/// The domain of every region's endpoint.
+const ENDPOINT_DOMAIN: &str = ".cloud.ibm.com";
 
 /// One account in one region, with its credentials.
 pub(crate) struct Account {
-    api: Bearer<Iam>,
+    api: Bearer<FormLogin>,
     domain: Arc<str>,
     region: String,
-    /// Who knows the regions.
+    /// The host of the list of regions.
     regions: Url,
     /// Whether it is IBM's own.
     is_own: bool,
@@ -41,20 +37,20 @@ pub(crate) struct Account {
 impl Account {
     /// No request is made yet. `account` is a word for it; `endpoint` is used instead of IBM's hosts.
     pub(crate) fn new(
-        api_key: String,
+        api_key: &str,
         region: &str,
         account: &str,
         http: Http,
         endpoint: Option<&Url>,
     ) -> Result<Self, String> {
-        let [iam, regions] = HOSTS.map(|host| Url::parse(host).map_err(|error| error.to_string()));
-        let (host, regions) = match endpoint {
-            Some(url) => (url.clone(), url.clone()),
-            None => (iam?, regions?),
-        };
-        let http = Arc::new(http);
+        let [iam, regions] = hosts(HOSTS, endpoint)?;
+        let form = vec![
+            ("grant_type", "urn:ibm:params:oauth:grant-type:apikey".to_owned()),
+            ("apikey", api_key.to_owned()),
+            ("response_type", "cloud_iam".to_owned()),
+        ];
         Ok(Self {
-            api: Bearer::new(http.clone(), Iam { http, api_key, host }),
+            api: Bearer::by_form(http, below(&iam, &["identity", "token"]), form),
             domain: format!("ibmcloud/{region}/{}", cloud_common::account_word(account)).into(),
             region: region.to_owned(),
             regions,
@@ -80,9 +76,9 @@ impl Account {
             .await
     }
 
-    /// Whether an answer may lead there.
+    /// Whether an endpoint from an answer is used.
     pub(crate) fn is_trusted(&self, url: &Url) -> bool {
-        let is_ibms = url.scheme() == "https" && url.host_str().is_some_and(|host| host.ends_with(DOMAIN));
+        let is_ibms = url.scheme() == "https" && url.host_str().is_some_and(|host| host.ends_with(ENDPOINT_DOMAIN));
         if self.is_own { is_ibms } else { url.origin() == self.regions.origin() }
     }
 
@@ -102,13 +98,19 @@ fn versioned(mut url: Url) -> Url {
         .filter(|(key, _)| key != "version" && key != "generation")
         .map(|(k, v)| (k.into(), v.into()))
         .collect();
-    url.query_pairs_mut().clear().append_pair("version", VERSION).append_pair("generation", "2").extend_pairs(others);
+    url.query_pairs_mut()
+        .clear()
+        .append_pair("version", API_VERSION)
+        .append_pair("generation", "2")
+        .extend_pairs(others);
     url
 }
 
 impl Cloud for Account {
     type Key = String;
-    const TOGETHER: usize = usize::MAX;
+    /// IBM publishes no limit.
+    const RATE: (u32, u32) = (200, 30);
+    const MAX_CLUSTERS_PER_LIST: usize = usize::MAX;
 
     fn domain(&self) -> Arc<str> {
         self.domain.clone()
@@ -126,11 +128,7 @@ impl Cloud for Account {
         Ok(cluster.infra_id.clone())
     }
 
-    async fn list(
-        self: Arc<Self>,
-        wanted: BTreeSet<String>,
-        priority: Priority,
-    ) -> Result<ChargedValue<MachinesByKey<String>>, CloudError> {
+    async fn list(self: Arc<Self>, wanted: BTreeSet<String>, priority: Priority) -> ListResult<String> {
         let base = self.endpoint(priority).await?;
         let mut first = versioned(below(base, &["v1", "instances"]));
         first.query_pairs_mut().append_pair("limit", "100");
@@ -159,7 +157,7 @@ impl Cloud for Account {
         let url = versioned(below(base, &["v1", "instances", &machine.at, "actions"]));
         let body = Body::Json(json!({"type": call}));
         let answer = self.api.call(priority, Method::POST, &url, Some(&body)).await;
-        answer.map_err(|error| failed(error, known))?;
+        answer.map_err(|error| Failure::of(error, machine_error_kind))?;
         Ok(None)
     }
 }

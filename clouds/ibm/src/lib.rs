@@ -4,7 +4,6 @@
 //! was given up stands in the list.
 
 mod account;
-mod iam;
 mod registration;
 #[cfg(test)]
 mod tests;

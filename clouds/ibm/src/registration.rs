@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use cloud_common::{Access, Platform, Pool, Process, SecretData, account_word, credentials_secret, region, text};
-use cloud_http::{Http, Options, Url, endpoint};
-use cloud_stopstart::StopStart;
+use cloud_common::{Access, Platform, Process, SecretData, account_word, credentials_secret, region, text};
+use cloud_http::{Url, endpoint};
+use cloud_stopstart::Accounts;
 use shared::cloud::{CloudError, ClusterRef, Driver, PlatformSpec};
 
-use crate::account::{Account, RATE};
-use crate::iam::KEY;
+use crate::account::Account;
+
+/// Key of the API key in its Secret.
+const KEY: &str = "ibmcloud_api_key";
 
 /// The controller's flags for IBM Cloud.
 #[derive(Clone, Debug, clap::Args)]
@@ -20,9 +22,8 @@ pub struct IbmFlags {
 
 /// The platform `ibmcloud`.
 pub struct IbmCloud {
-    process: Process,
     endpoint: Option<Url>,
-    pool: Pool<StopStart<Account>>,
+    accounts: Accounts<Account>,
 }
 
 /// A region, and a word for the account.
@@ -38,7 +39,7 @@ impl Platform for IbmCloud {
     type Account = Place;
 
     fn new(flags: &IbmFlags, process: &Process) -> Self {
-        Self { process: process.clone(), endpoint: flags.ibm_endpoint_url.clone(), pool: Pool::default() }
+        Self { endpoint: flags.ibm_endpoint_url.clone(), accounts: Accounts::new(process) }
     }
 
     fn access(&self, cluster: &ClusterRef) -> Result<Access<Place>, CloudError> {
@@ -56,14 +57,9 @@ impl Platform for IbmCloud {
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(format!("{KEY} is no API key"));
         }
-        let driver = self.pool.get((key.to_owned(), place.region.clone()), |(key, region)| {
-            let account = format!("ibm/{}", account_word(&place.account)).into();
-            let process = self.process.clone();
-            let options = Options { process, tenant: None, account, authorities: None, rate: RATE };
-            let http = Http::new(options)?;
-            let account = Account::new(key, &region, &place.account, http, self.endpoint.as_ref())?;
-            Ok::<_, String>(StopStart::new(account, self.process.permit.clone()))
-        })?;
-        Ok(driver as Arc<dyn Driver>)
+        let account = format!("ibm/{}", account_word(&place.account));
+        self.accounts.connect((key, &place.region), account, |(key, region), http| {
+            Account::new(key, region, &place.account, http, self.endpoint.as_ref())
+        })
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use cloud_common::Platform;
-use cloud_conformance::{Bench, Intent, conformance_tests, drive, inventory, pass};
+use cloud_conformance::{Bench, Intent, drive, inventory, pass};
 use cloud_http::{Http, Transport, Url};
-use cloud_simulators::{API_KEY, Effect, Face, SimulatedBench};
-use cloud_stopstart::StopStart;
+use cloud_simulators::{API_KEY, Effect, Face, SimulatedBench, simulated_tests};
+use cloud_stopstart::{Cloud as _, StopStart};
 use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Priority};
 
 use crate::IbmCloud;
-use crate::account::{Account, RATE};
+use crate::account::Account;
 use crate::wire::state;
 
 fn connect(_: &str, transport: Arc<dyn Transport>, permit: cloud_common::Permit) -> Arc<dyn Driver> {
@@ -23,20 +23,52 @@ fn connect_with(
     transport: Arc<dyn Transport>,
     permit: cloud_common::Permit,
 ) -> Arc<dyn Driver> {
-    let http = Http::over(transport, permit.clone(), RATE);
-    let account = Account::new(key.to_owned(), region, "account", http, None);
+    let http = Http::over(transport, permit.clone(), Account::RATE);
+    let account = Account::new(key, region, "account", http, None);
     Arc::new(StopStart::new(account.unwrap(), permit))
 }
 
-fn bench() -> SimulatedBench {
-    SimulatedBench::new(Face::Ibm, connect)
-}
+simulated_tests!(Ibm, connect, moves: MOVES, states: STATES, refusals: REFUSALS);
 
-fn driver(bench: &SimulatedBench) -> Arc<dyn Driver> {
-    bench.driver(Arc::new(|| true))
-}
+/// Hive's `TestIBMCloudStopAndStartMachines` by its names: how many machines of which state get a call.
+const MOVES: &str = "
+    stop no running instances | Asleep | 2 deleting, 2 stopping, 1 stopped |
+    stop running instances | Asleep | 5 deleting, 2 running | 2 running
+    stop pending and running instances | Asleep | 5 deleting, 3 stopping, 4 stopped, 7 pending, 3 running | 7 pending, 3 running
+    # Hive leaves the two alone, and calls the cluster stopped.
+    starting and failed instances | Asleep | 1 starting, 1 failed | 1 starting, 1 failed
+    start no stopped instances | Awake | 4 pending, 3 running |
+    start stopped instances | Awake | 3 stopped, 4 running | 3 stopped
+    # Hive starts the one as well: it is started here once it is stopped.
+    start stopped and stopping instances | Awake | 3 stopped, 1 stopping, 7 deleting | 3 stopped
+";
 
-conformance_tests!(bench());
+/// Hive's `TestIBMCloudMachinesStoppedAndRunning` by its names, and what Hive is blind to. A machine that is being deleted
+/// counts here until it is gone.
+const STATES: &str = "
+    Stopped - All machines stopped or terminated | 2 stopped | asleep
+    Stopped - Some machines pending | 3 deleting, 2 stopped, 2 pending |
+    Stopped - machines running | 3 running, 2 deleting |
+    Running - All machines running | 3 running | awake
+    Running - Some machines pending | 3 running, 1 pending |
+    Running - Some machines stopped or shutting-down | 3 running, 2 deleting, 1 stopped, 3 stopping |
+    blind | 1 starting |
+    blind | 1 restarting |
+    blind | 1 failed |
+    blind: deleting | 2 stopped, 1 deleting |
+    blind: nothing found | |
+";
+
+/// How a cloud refuses to move one machine, and what that means.
+const REFUSALS: &[(u16, &str, &str, CloudErrorKind)] = &[
+    (404, "not_found", "Instance not found", CloudErrorKind::InTransit),
+    (400, "bad_request", "not now", CloudErrorKind::Refused),
+    (409, "instance_not_ready", "The instance is busy", CloudErrorKind::InTransit),
+    (409, "cannot_start_capacity", "no capacity", CloudErrorKind::Capacity),
+    (400, "over_quota", "too many", CloudErrorKind::Capacity),
+    (403, "forbidden", "may not operate it", CloudErrorKind::Refused),
+    (500, "internal_error", "an internal error", CloudErrorKind::Refused),
+];
 
 #[test]
 fn every_state_that_ibm_lists() {
@@ -58,50 +90,13 @@ fn every_state_that_ibm_lists() {
     }
 }
 
-/// Hive's `TestIBMCloudStopAndStartMachines` by its names: how many machines of which state get a call.
-#[tokio::test(start_paused = true)]
-async fn hives_table_of_stops_and_starts() {
-    let table = "
-        stop no running instances | Asleep | 2 deleting, 2 stopping, 1 stopped |
-        stop running instances | Asleep | 5 deleting, 2 running | 2 running
-        stop pending and running instances | Asleep | 5 deleting, 3 stopping, 4 stopped, 7 pending, 3 running | 7 pending, 3 running
-        # Hive leaves the two alone, and calls the cluster stopped.
-        starting and failed instances | Asleep | 1 starting, 1 failed | 1 starting, 1 failed
-        start no stopped instances | Awake | 4 pending, 3 running |
-        start stopped instances | Awake | 3 stopped, 4 running | 3 stopped
-        # Hive starts the one as well: it is started here once it is stopped.
-        start stopped and stopping instances | Awake | 3 stopped, 1 stopping, 7 deleting | 3 stopped
-    ";
-    SimulatedBench::check_moves(bench, table).await;
-}
-
-/// Hive's `TestIBMCloudMachinesStoppedAndRunning` by its names, and what Hive is blind to. A machine that is being deleted
-/// counts here until it is gone.
-#[tokio::test(start_paused = true)]
-async fn hives_table_of_what_is_stopped_and_running() {
-    let table = "
-        Stopped - All machines stopped or terminated | 2 stopped | asleep
-        Stopped - Some machines pending | 3 deleting, 2 stopped, 2 pending |
-        Stopped - machines running | 3 running, 2 deleting |
-        Running - All machines running | 3 running | awake
-        Running - Some machines pending | 3 running, 1 pending |
-        Running - Some machines stopped or shutting-down | 3 running, 2 deleting, 1 stopped, 3 stopping |
-        blind | 1 starting |
-        blind | 1 restarting |
-        blind | 1 failed |
-        blind: deleting | 2 stopped, 1 deleting |
-        blind: nothing found | |
-    ";
-    SimulatedBench::check_states(bench, table).await;
-}
-
 /// Hive's case `unable to GetVPCInstances`: an error, and a name of the call.
 #[tokio::test(start_paused = true)]
 async fn hives_case_of_a_list_that_fails() {
     let bench = bench();
     let target = bench.cluster_of(&[("running", 1)]).await;
     bench.reject("list", "", 500, "service_error", "cannot list");
-    let error = inventory(&*driver(&bench), &target).await.unwrap_err();
+    let error = inventory(&*bench.leader(), &target).await.unwrap_err();
     assert_eq!(error.kind, CloudErrorKind::Unavailable);
     assert!(error.message.contains("/v1/instances: 500: service_error: cannot list"), "{error}");
 }
@@ -122,7 +117,7 @@ async fn a_cluster_in_a_vpc_of_another_name_is_found() {
 async fn a_change_of_mind_meets_no_action_of_before() {
     let bench = bench();
     let target = bench.cluster_of(&[("running", 2)]).await;
-    let driver = driver(&bench);
+    let driver = bench.leader();
     for _ in 0..3 {
         pass(&*driver, &target, Intent::Asleep).await.unwrap();
     }
@@ -131,21 +126,6 @@ async fn a_change_of_mind_meets_no_action_of_before() {
         bench.finish().await;
     }
     assert_eq!(bench.running(&target).await, 2, "no stop was waiting");
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_about_one_machine_stops_no_other() {
-    use CloudErrorKind::{Capacity, InTransit, Refused};
-    let rows = &[
-        (404, "not_found", "Instance not found", InTransit),
-        (400, "bad_request", "not now", Refused),
-        (409, "instance_not_ready", "The instance is busy", InTransit),
-        (409, "cannot_start_capacity", "no capacity", Capacity),
-        (400, "over_quota", "too many", Capacity),
-        (403, "forbidden", "may not operate it", Refused),
-        (500, "internal_error", "an internal error", Refused),
-    ];
-    SimulatedBench::check_refusals(bench, rows).await;
 }
 
 /// Names are all that IBM's lists have to tell whose a machine is.
@@ -157,7 +137,7 @@ async fn clusters_with_a_common_prefix_are_told_apart_by_their_control_planes() 
     for by_hand in ["demo-x7k2p-worker-by-hand", "demo-x7k2p-worker-master-0", "demo-x7k2p-two-abcde-master-fghij-2"] {
         bench.simulator().engine.boot(by_hand, "", "");
     }
-    let found = driver(&bench).list(&short, Priority::Sleeping).await.unwrap();
+    let found = bench.leader().list(&short, Priority::Sleeping).await.unwrap();
     let names: Vec<&str> = found.instances.iter().map(|instance| instance.id.as_str()).collect();
     let own = ["demo-x7k2p-master-0", "demo-x7k2p-worker-1", "demo-x7k2p-worker-by-hand", "demo-x7k2p-worker-master-0"];
     assert_eq!(names, own, "a name that looks like a master's takes no machine away");
@@ -170,7 +150,7 @@ async fn an_action_goes_to_machines_that_need_it_and_one_refusal_stops_no_other(
     let bench = bench();
     let target = bench.cluster_of(&[("running", 1), ("stopped", 1), ("running", 1)]).await;
     bench.simulator().engine.machines.get_mut("demo-worker-1").unwrap().blocked = true;
-    let driver = driver(&bench);
+    let driver = bench.leader();
     let all: Vec<String> = bench.simulator().engine.machines.keys().cloned().collect();
     driver.list(&target, Priority::Waking).await.unwrap();
     let outcome = driver.advance(&target, shared::cloud::Verb::Start, &all).await.unwrap();
@@ -190,7 +170,7 @@ async fn an_old_reason_is_no_refusal_of_this_wake() {
     for machine in bench.simulator().engine.machines.values_mut() {
         machine.reason = why();
     }
-    let driver = driver(&bench);
+    let driver = bench.leader();
     let found = inventory(&*driver, &target).await.unwrap();
     assert!(found.failed.is_empty(), "{found:?}");
     let reasons: Vec<Option<&str>> = found.instances.iter().map(|instance| instance.stop_reason.as_deref()).collect();
@@ -202,12 +182,12 @@ async fn an_old_reason_is_no_refusal_of_this_wake() {
 async fn a_key_that_iam_does_not_know_is_denied_and_a_region_that_is_none_is_named() {
     let bench = SimulatedBench::new(Face::Ibm, |_, transport, permit| connect_with("old", "eu-de", transport, permit));
     let target = bench.cluster("demo", 1).await;
-    let error = inventory(&*driver(&bench), &target).await.unwrap_err();
+    let error = inventory(&*bench.leader(), &target).await.unwrap_err();
     assert_eq!(error.kind, CloudErrorKind::Denied);
     assert!(error.message.contains("BXNIM0415E") && !error.message.contains("old"), "{error}");
     let bench =
         SimulatedBench::new(Face::Ibm, |_, transport, permit| connect_with(API_KEY, "xx-yy", transport, permit));
-    let error = inventory(&*driver(&bench), &target).await.unwrap_err();
+    let error = inventory(&*bench.leader(), &target).await.unwrap_err();
     assert_eq!(error.kind, CloudErrorKind::Invalid);
     assert_eq!(error.message, "spec.platform.ibmcloud.region is xx-yy: IBM Cloud has no such region");
 }
@@ -219,7 +199,7 @@ async fn neither_a_region_nor_a_page_leads_to_another_host() {
         let bench = bench();
         let target = bench.cluster_of(&[("running", 9)]).await;
         bench.rule(call, "", Effect::ForeignLink { to: "https://evil.example".to_owned() });
-        let error = inventory(&*driver(&bench), &target).await.unwrap_err();
+        let error = inventory(&*bench.leader(), &target).await.unwrap_err();
         assert_eq!(error.kind, CloudErrorKind::Unavailable, "{call}: {error}");
         assert_eq!(bench.calls().iter().filter(|(name, _)| name == call).count(), 1);
     }
@@ -230,8 +210,8 @@ async fn neither_a_region_nor_a_page_leads_to_another_host() {
         ("https://evilcloud.ibm.com", false),
         ("https://evil.example", false),
     ] {
-        let http = Http::over(Arc::new(Nowhere), Arc::new(|| true), RATE);
-        let account = Account::new("k".to_owned(), "eu-de", "a", http, None).unwrap();
+        let http = Http::over(Arc::new(Nowhere), Arc::new(|| true), Account::RATE);
+        let account = Account::new("k", "eu-de", "a", http, None).unwrap();
         assert_eq!(account.is_trusted(&Url::parse(endpoint).unwrap()), is_trusted, "{endpoint}");
     }
 }

@@ -1,16 +1,12 @@
-//! What the VPC API answers, as far as it matters.
+//! The parts of the VPC API's answers that are used.
 
 use std::collections::BTreeSet;
 
-use cloud_stopstart::Machine;
+use cloud_stopstart::{Machine, Reason};
 use serde::Deserialize;
-use shared::cloud::{CloudErrorKind, Instance, InstanceState};
+use shared::cloud::{CloudErrorKind, InstanceState};
 use shared::text::sanitize_to;
 
-/// Longest name that is shown.
-const NAME: usize = 80;
-
-/// A region.
 #[derive(Deserialize)]
 pub(crate) struct Region {
     pub(crate) endpoint: String,
@@ -29,7 +25,6 @@ pub(crate) struct Link {
     pub(crate) href: String,
 }
 
-/// One instance.
 #[derive(Deserialize)]
 pub(crate) struct ListedInstance {
     id: String,
@@ -37,12 +32,12 @@ pub(crate) struct ListedInstance {
     #[serde(default)]
     status: String,
     #[serde(default)]
-    status_reasons: Vec<Reason>,
+    status_reasons: Vec<StatusReason>,
     startable: Option<bool>,
 }
 
 #[derive(Deserialize)]
-struct Reason {
+struct StatusReason {
     #[serde(default)]
     code: String,
     #[serde(default)]
@@ -72,7 +67,7 @@ fn of_master(name: &str) -> Option<&str> {
     (is_number && suffix.len() == 5).then_some(infra_id)
 }
 
-/// Whose an instance is: IBM's lists have no tags, and an infraID may begin with another one. It is of the longest infraID
+/// The infraID that owns an instance: IBM's lists have no tags, and an infraID may begin with another one. It is of the longest infraID
 /// that its name begins with, of those that are asked for and those whose control planes are listed.
 pub(crate) fn owner<'a>(name: &str, infra_ids: &BTreeSet<&'a str>) -> Option<&'a str> {
     let mut starts = name.rmatch_indices('-').map(|(end, _)| &name[..end]);
@@ -94,26 +89,22 @@ impl ListedInstance {
 
     pub(crate) fn machine(&self) -> Machine {
         let state = state(&self.status);
-        let refusal = self.reason(|code| code.starts_with("cannot_start"));
-        let kind =
-            |code: &str| if code.ends_with("_capacity") { CloudErrorKind::Capacity } else { CloudErrorKind::Refused };
+        let given_up = self.reason(|code| code.starts_with("cannot_start"));
+        let given_up = given_up.map(|(code, message)| Reason::given_up(code.ends_with("_capacity"), code, message));
         let why = self.reason(|_| true).map(|(code, message)| format!("{code}: {message}"));
         let blocked = (self.startable == Some(false)).then(|| {
             let says = why.clone().unwrap_or_else(|| "IBM Cloud reports startable=false without a reason".to_owned());
-            ("not_startable".to_owned(), says)
+            Reason::new(CloudErrorKind::Refused, "not_startable", says)
         });
-        let instance = Instance {
-            node_names: vec![self.name.clone(), self.id.clone()],
-            stop_reason: why.filter(|_| state == InstanceState::Stopped),
-            ..Instance::new(sanitize_to(&self.name, NAME), state).in_words(&self.status)
-        };
-        let given_up = refusal.map(|(code, message)| (kind(&code), code, message));
-        Machine { instance, at: self.id.clone(), given_up, blocked }
+        let mut machine = Machine { given_up, blocked, ..Machine::new(&self.name, &self.id, state, &self.status) };
+        machine.instance.node_names.push(self.id.clone());
+        machine.instance.stop_reason = why.filter(|_| state == InstanceState::Stopped);
+        machine
     }
 }
 
-/// What IBM says of one machine alone: the region has no capacity, or the account no quota.
-pub(crate) fn known(code: &str, _message: &str) -> Option<CloudErrorKind> {
+/// Errors of IBM that are about one machine alone: the region has no capacity, or the account no quota.
+pub(crate) fn machine_error_kind(code: &str, _message: &str) -> Option<CloudErrorKind> {
     let is_full = code.ends_with("_capacity") || code.contains("over_quota") || code.contains("quota_exceeded");
     is_full.then_some(CloudErrorKind::Capacity)
 }

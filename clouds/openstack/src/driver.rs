@@ -10,9 +10,7 @@ use cloud_recreate::{
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use shared::cloud::{
-    CloudError, CloudErrorKind, ClusterRef, Lifecycle, Limits, PlatformSpec, Priority, Profile, ProviderIds,
-};
+use shared::cloud::{CloudError, ClusterRef, Lifecycle, Limits, PlatformSpec, Priority, Profile, ProviderIds};
 use shared::text::sanitize_to;
 
 use crate::account::Account;
@@ -42,10 +40,7 @@ impl Driver {
     }
 
     async fn project(&self, priority: Priority) -> Result<Arc<Project>, CloudError> {
-        let found = self.lists.list((), false, priority).await;
-        found.unwrap_or_else(|_| {
-            Err(CloudError::new(CloudErrorKind::Unavailable, "the list of the project was given up"))
-        })
+        self.lists.list((), false, priority).await
     }
 
     async fn server(

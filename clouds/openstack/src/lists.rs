@@ -31,7 +31,7 @@ const SURROUNDINGS_TTL: Duration = Duration::from_mins(1);
 /// Lists a project once for everybody who asks at the same time.
 pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<(), Arc<Project>> {
     let account = account.clone();
-    ListBatcher::new(usize::MAX, move |_, priority| {
+    ListBatcher::new(usize::MAX, Duration::ZERO, move |_, priority| {
         let account = account.clone();
         async move {
             let late =

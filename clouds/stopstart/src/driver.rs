@@ -7,30 +7,29 @@ use std::time::Duration;
 
 use cloud_common::{ChargeGuard, ChargedValue, ListBatcher, Permit};
 use cloud_http::CallError;
-use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use shared::cloud::{
-    CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, Outcome, Priority, Profile,
-    Refusal, Target, Verb,
+    CloudError, CloudErrorKind, CloudFuture, ClusterRef, Driver, Instance, InstanceState, Listing, Outcome, Priority,
+    Profile, Refusal, Target, Verb,
 };
 use tokio::time::Instant;
 
-use crate::cloud::{Cloud, Failure, Machine, MachinesByKey, Move, Progress};
-use crate::sent::{Counts, Name, PATIENCE, Sent, states};
+use crate::accepted::{AcceptedCall, Counts, Name, OPERATION_TIMEOUT, states};
+use crate::cloud::{Cloud, Failure, Machine, MachinesByKey, Move, Progress, Reason};
 
 /// Least time between two lists.
-const SPACING: Duration = Duration::from_secs(1);
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Machines whose launch is remembered.
+/// Launch times that are cached.
 const MAX_LAUNCHES: usize = 10_000;
 
 /// Calls of one cluster at once.
-const AT_ONCE: usize = 16;
+const MAX_IN_FLIGHT: usize = 16;
 
-/// After so long no more calls of one pass are begun: the machines that are left are asked for again.
-const PASS: Duration = Duration::from_secs(20);
+/// How long a pass begins calls: the next one takes the machines that are left.
+const SEND_WINDOW: Duration = Duration::from_secs(20);
 
 /// A list of several clusters, which all of them share.
 type Shared<C> = Arc<ChargedValue<MachinesByKey<<C as Cloud>::Key>>>;
@@ -43,10 +42,10 @@ pub struct StopStart<C: Cloud> {
     cloud: Arc<C>,
     permit: Permit,
     lists: ListBatcher<C::Key, Shared<C>>,
-    /// The last list of clusters that are on their way somewhere.
+    /// The last list of each cluster that is going to sleep or waking.
     seen: Mutex<BTreeMap<C::Key, LastList>>,
-    sent: Mutex<HashMap<Name, Sent>>,
-    /// When machines that we have started came up, where the cloud does not say.
+    sent: Mutex<HashMap<Name, AcceptedCall>>,
+    /// Launch times, where the cloud does not say.
     launched: Mutex<HashMap<Name, Timestamp>>,
     counts: Mutex<Counts>,
 }
@@ -56,7 +55,7 @@ impl<C: Cloud> StopStart<C> {
     pub fn new(cloud: C, permit: Permit) -> Self {
         let cloud = Arc::new(cloud);
         let of_lists = cloud.clone();
-        let lists = ListBatcher::spaced(C::TOGETHER, SPACING, move |wanted, priority| {
+        let lists = ListBatcher::new(C::MAX_CLUSTERS_PER_LIST, LIST_INTERVAL, move |wanted, priority| {
             of_lists.clone().list(wanted, priority).map(|found| found.map(Arc::new)).boxed()
         });
         Self {
@@ -72,15 +71,13 @@ impl<C: Cloud> StopStart<C> {
 
     async fn machines(&self, cluster: &ClusterRef, priority: Priority) -> Result<Arc<[Machine]>, CloudError> {
         let key = self.cloud.key(cluster)?;
-        let found = self.lists.list(key.clone(), false, priority).await;
-        let given_up = || CloudError::new(CloudErrorKind::Unavailable, "the list of machines was canceled");
-        let found = found.unwrap_or_else(|_| Err(given_up()))?;
+        let found = self.lists.list(key.clone(), false, priority).await?;
         let machines = found.get(&key).cloned().unwrap_or_else(|| Ok(Arc::default()))?;
         let mut seen = self.seen.lock();
         if priority == Priority::Idle {
             seen.remove(&key);
         } else {
-            seen.retain(|_, (at, ..)| at.elapsed() < PATIENCE);
+            seen.retain(|_, (at, ..)| at.elapsed() < OPERATION_TIMEOUT);
             seen.insert(key, (Instant::now(), machines.clone(), found.guard()));
         }
         Ok(machines)
@@ -90,7 +87,7 @@ impl<C: Cloud> StopStart<C> {
     async fn last(&self, cluster: &ClusterRef, verb: Verb) -> Result<Arc<[Machine]>, CloudError> {
         let key = self.cloud.key(cluster)?;
         let seen = self.seen.lock().get(&key).cloned();
-        let priority = if verb == Verb::Start { Priority::Waking } else { Priority::Sleeping };
+        let priority = verb.priority();
         match seen {
             Some((_, machines, _)) => Ok(machines),
             None => self.machines(cluster, priority).await,
@@ -107,8 +104,7 @@ impl<C: Cloud> StopStart<C> {
     ) -> (Instance, Option<Refusal>) {
         let mut instance = machine.instance.clone();
         // By its infraID: several clusters may name the same machines.
-        let node = instance.node_names.first().map_or("", String::as_str);
-        instance.control_plane = Instance::is_master(&cluster.infra_id, node);
+        instance.control_plane = Instance::is_master(&cluster.infra_id, machine.name());
         let name = name(cluster, &instance.id);
         let sent = self.sent.lock().get(&name).cloned();
         self.dated(&name, &mut instance, sent.as_ref());
@@ -120,14 +116,14 @@ impl<C: Cloud> StopStart<C> {
             return (instance, None);
         }
         if !rests || sent.given_up.is_some() {
-            return (instance, sent.given_up.filter(|_| rests));
+            let given_up = sent.given_up.filter(|_| rests).map(|reason| reason.of(&instance.id));
+            return (instance, given_up);
         }
-        let refusal = |kind, code, message| Refusal { id: instance.id.clone(), kind, code, message };
         let given_up = match (&sent.operation, &machine.given_up) {
             (Some(operation), _) => match self.cloud.progress(operation).await {
-                Ok(Progress::GivenUp { kind, code, message }) => Some(refusal(kind, code, message)),
+                Ok(Progress::GivenUp(reason)) => Some(reason),
                 Ok(Progress::Done) => {
-                    self.change(&name, Sent::is_done);
+                    self.change(&name, AcceptedCall::is_done);
                     None
                 }
                 Err(CallError::Rejected(error)) if [401, 403, 404, 410].contains(&error.status.as_u16()) => {
@@ -135,12 +131,9 @@ impl<C: Cloud> StopStart<C> {
                     self.change(&name, |sent| sent.operation = None);
                     None
                 }
-                Ok(Progress::UnderWay) | Err(_) => None,
+                Ok(Progress::InProgress) | Err(_) => None,
             },
-            (None, Some((kind, code, message))) if sent.is_meant_by(&machine.reason()) => {
-                Some(refusal(*kind, code.clone(), message.clone()))
-            }
-            (None, _) => None,
+            (None, reason) => reason.clone().filter(|reason| sent.is_meant_by(reason)),
         };
         if given_up.is_none() && sent.is_under_way() {
             instance.state = on_the_way;
@@ -149,18 +142,17 @@ impl<C: Cloud> StopStart<C> {
         // Nothing has come of it: the operation may not be read, or has ended, or another party moved the machine back.
         let given_up = given_up.unwrap_or_else(|| {
             let why = instance.stop_reason.clone();
-            let message =
-                why.unwrap_or_else(|| format!("the cloud accepted it, and the machine is {}", instance.state));
-            refusal(CloudErrorKind::Refused, "NoEffect".to_owned(), message)
+            let why = why.unwrap_or_else(|| format!("the cloud accepted it, and the machine is {}", instance.state));
+            Reason::new(CloudErrorKind::Refused, "NoEffect", why)
         });
-        let given_up = Some(given_up);
-        self.change(&name, |sent| sent.given_up.clone_from(&given_up));
-        (instance, given_up.filter(|_| sent.is_awaited(priority)))
+        self.change(&name, |sent| sent.given_up = Some(given_up.clone()));
+        let given_up = sent.is_awaited(priority).then(|| given_up.of(&instance.id));
+        (instance, given_up)
     }
 
     /// Adds when the machine came up, where the cloud does not say: the first list that shows it running after a start
     /// of ours. A sign of life of its Node from before its stop is none of this boot.
-    fn dated(&self, name: &Name, instance: &mut Instance, sent: Option<&Sent>) {
+    fn dated(&self, name: &Name, instance: &mut Instance, sent: Option<&AcceptedCall>) {
         if instance.launched_at.is_some() {
             return;
         }
@@ -179,7 +171,7 @@ impl<C: Cloud> StopStart<C> {
         instance.launched_at = launched.get(name).copied();
     }
 
-    fn change(&self, name: &Name, change: impl FnOnce(&mut Sent)) {
+    fn change(&self, name: &Name, change: impl FnOnce(&mut AcceptedCall)) {
         if let Some(sent) = self.sent.lock().get_mut(name) {
             change(sent);
         }
@@ -196,19 +188,16 @@ impl<C: Cloud> StopStart<C> {
         let (end, on_the_way) = states(verb);
         let name = name(cluster, &instance.id);
         let covered = self.sent.lock().get(&name).is_some_and(|sent| sent.covers(verb));
-        let no = |kind, code: &str, message: &str| {
-            let (id, code, message) = (instance.id.clone(), code.to_owned(), message.to_owned());
-            Some(Err(Refusal { id, kind, code, message }))
-        };
         match (instance.state, blocked) {
             (state, _) if state == end || state == on_the_way => Some(Ok(state)),
             _ if covered => Some(Ok(on_the_way)),
             // One that hangs on its way up is stopped, as by Hive. The cloud may refuse it.
             (InstanceState::Pending, _) if verb == Verb::Stop => None,
             (state @ (InstanceState::Pending | InstanceState::Stopping | InstanceState::ShuttingDown), _) => {
-                no(CloudErrorKind::InTransit, &instance.word, &format!("it is {state}"))
+                let reason = Reason::new(CloudErrorKind::InTransit, &*instance.word, format!("it is {state}"));
+                Some(Err(reason.of(&instance.id)))
             }
-            (_, Some((code, message))) if verb == Verb::Start => no(CloudErrorKind::Refused, code, message),
+            (_, Some(reason)) if verb == Verb::Start => Some(Err(reason.clone().of(&instance.id))),
             _ => None,
         }
     }
@@ -216,9 +205,9 @@ impl<C: Cloud> StopStart<C> {
     /// Makes the call for one machine.
     async fn send(&self, cluster: &ClusterRef, verb: Verb, machine: &Machine) -> Result<(), Failure> {
         let name = name(cluster, &machine.instance.id);
-        if !self.counts.lock().admit(&name, verb, C::PER_MINUTE) {
-            let message = format!("no more than {} calls a minute are made for one machine", C::PER_MINUTE);
-            return Err(Failure::Machine { kind: CloudErrorKind::InTransit, code: "TooManyCalls".to_owned(), message });
+        if !self.counts.lock().admit(&name, verb, C::MAX_CALLS_PER_MINUTE) {
+            let message = format!("no more than {} calls a minute are made for one machine", C::MAX_CALLS_PER_MINUTE);
+            return Err(Failure::Machine(Reason::new(CloudErrorKind::InTransit, "TooManyCalls", message)));
         }
         let to = match verb {
             Verb::Start => Move::Start,
@@ -231,7 +220,7 @@ impl<C: Cloud> StopStart<C> {
         let operation = self.cloud.send(cluster, to, machine).await?;
         let mut sent = self.sent.lock();
         sent.retain(|_, sent| !sent.is_old());
-        sent.insert(name, Sent::new(verb, operation, machine.reason()));
+        sent.insert(name, AcceptedCall::new(verb, operation, machine.given_up.clone()));
         Ok(())
     }
 
@@ -244,8 +233,8 @@ impl<C: Cloud> StopStart<C> {
         let (mut outcome, mut calls) = (Outcome::default(), Vec::new());
         for id in ids {
             let Some(machine) = machines.iter().find(|machine| machine.instance.id == *id) else {
-                let (kind, code) = (CloudErrorKind::InTransit, "NotListed".to_owned());
-                outcome.refused.push(Refusal { id: id.clone(), kind, code, message: "it is not listed".to_owned() });
+                let reason = Reason::new(CloudErrorKind::InTransit, "NotListed", "it is not listed");
+                outcome.refused.push(reason.of(id));
                 continue;
             };
             match self.without_call(cluster, verb, machine) {
@@ -259,7 +248,7 @@ impl<C: Cloud> StopStart<C> {
         for machine in calls {
             let is_over = &is_over;
             answers.push(async move {
-                if is_over.load(Ordering::Relaxed) || began.elapsed() >= PASS {
+                if is_over.load(Ordering::Relaxed) || began.elapsed() >= SEND_WINDOW {
                     return None;
                 }
                 let answer = self.send(cluster, verb, machine).await;
@@ -271,14 +260,12 @@ impl<C: Cloud> StopStart<C> {
             });
         }
         let mut failed = Vec::new();
-        let mut answers = stream::iter(answers).buffer_unordered(AT_ONCE);
+        let mut answers = stream::iter(answers).buffer_unordered(MAX_IN_FLIGHT);
         while let Some(answer) = answers.next().await {
             match answer {
                 None => {}
                 Some((id, Ok(()))) => outcome.moved.push((id, states(verb).1)),
-                Some((id, Err(Failure::Machine { kind, code, message }))) => {
-                    outcome.refused.push(Refusal { id, kind, code, message });
-                }
+                Some((id, Err(Failure::Machine(reason)))) => outcome.refused.push(reason.of(&id)),
                 Some((id, Err(Failure::Account(error)))) => failed.push((id, error)),
             }
         }
@@ -292,10 +279,11 @@ impl<C: Cloud> StopStart<C> {
         }
         // The account is not to blame, because others were moved. What was throttled is asked for again.
         let failed = failed.into_iter().filter(|(_, error)| error.kind != CloudErrorKind::Throttled);
-        outcome.refused.extend(failed.map(|(id, error)| {
-            let (code, message) = (error.kind.to_string(), error.message);
-            Refusal { id, kind: CloudErrorKind::Refused, code, message }
-        }));
+        outcome
+            .refused
+            .extend(failed.map(|(id, error)| {
+                Reason::new(CloudErrorKind::Refused, error.kind.to_string(), error.message).of(&id)
+            }));
         Ok(outcome)
     }
 }
@@ -313,26 +301,21 @@ impl<C: Cloud> Driver for StopStart<C> {
         Profile { one_by_one: true, ..self.cloud.profile(cluster) }
     }
 
-    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> CloudFuture<'a, Listing> {
         async move {
             let machines = self.machines(&target.cluster, priority).await?;
             let mut awaited = Vec::new();
             for machine in &*machines {
                 awaited.push(self.awaited(&target.cluster, machine, priority));
             }
-            let awaited: Vec<_> = stream::iter(awaited).buffered(AT_ONCE).collect().await;
+            let awaited: Vec<_> = stream::iter(awaited).buffered(MAX_IN_FLIGHT).collect().await;
             let (instances, failed): (_, Vec<_>) = awaited.into_iter().unzip();
             Ok(Listing { instances, failed: failed.into_iter().flatten().collect(), ..Listing::default() })
         }
         .boxed()
     }
 
-    fn advance<'a>(
-        &'a self,
-        target: &'a Target,
-        verb: Verb,
-        ids: &'a [String],
-    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+    fn advance<'a>(&'a self, target: &'a Target, verb: Verb, ids: &'a [String]) -> CloudFuture<'a, Outcome> {
         self.move_all(&target.cluster, verb, ids).boxed()
     }
 }

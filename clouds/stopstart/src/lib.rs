@@ -4,9 +4,11 @@
 //! shares lists between clusters, moves machines at the same time, and reports what a cloud gives up after it has
 //! accepted it. It keeps accepted calls in memory only: what a restart loses is sent again, which does no harm.
 
+mod accepted;
+mod accounts;
 mod cloud;
 mod driver;
-mod sent;
 
-pub use self::cloud::{Cloud, Failure, Machine, MachinesByKey, Move, Progress, failed};
+pub use self::accounts::Accounts;
+pub use self::cloud::{Cloud, Failure, ListResult, Machine, Move, Progress, Reason};
 pub use self::driver::StopStart;

@@ -5,18 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{CloudError, ClusterRef, Instance, Outcome, Profile, Refusal, Target, Verb};
-
-/// How urgent a call is when a cloud's limit makes calls wait. The most urgent first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Priority {
-    /// Somebody waits for a cluster to come up.
-    Waking,
-    /// A cluster is on its way to sleep.
-    Sleeping,
-    /// A check of a cluster in its desired state.
-    Idle,
-}
+use super::{CloudError, ClusterRef, Instance, Outcome, Priority, Profile, Refusal, Target, Verb};
 
 /// What a driver found of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,11 +25,12 @@ pub struct Listing {
 /// An Event about a cluster's machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloudEvent {
-    /// One word.
     pub reason: &'static str,
-    /// One sentence.
     pub message: String,
 }
+
+/// The answer of a driver.
+pub type CloudFuture<'a, T> = BoxFuture<'a, Result<T, CloudError>>;
 
 /// The code that talks to one cloud, for one account and region.
 ///
@@ -54,18 +44,13 @@ pub trait Driver: Send + Sync {
     fn profile(&self, cluster: &ClusterRef) -> Profile;
     /// All machines of the cluster, every page, in any state. Lists that are asked for at the same time may share
     /// calls. A part of the cloud that does not answer is an error: a machine must not seem to be gone.
-    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>>;
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> CloudFuture<'a, Listing>;
     /// Makes the next short, idempotent step of each machine towards `verb`. Where one step is not enough, the next
     /// list shows the machine as [`due`](Instance::due). Terminates only one-time spot instances.
-    fn advance<'a>(
-        &'a self,
-        target: &'a Target,
-        verb: Verb,
-        ids: &'a [String],
-    ) -> BoxFuture<'a, Result<Outcome, CloudError>>;
+    fn advance<'a>(&'a self, target: &'a Target, verb: Verb, ids: &'a [String]) -> CloudFuture<'a, Outcome>;
     /// Removes what a transition left behind, once its end was reported. Called only while a list says that something
     /// is owed.
-    fn settle<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<(), CloudError>> {
+    fn settle<'a>(&'a self, target: &'a Target) -> CloudFuture<'a, ()> {
         let _ = target;
         async { Ok(()) }.boxed()
     }

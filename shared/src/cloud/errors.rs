@@ -17,7 +17,6 @@ pub struct Outcome {
 /// One instance that the cloud would not start or stop.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
-    /// The instance's ID.
     pub id: String,
     /// `Refused`, `InTransit` or `Capacity`.
     pub kind: CloudErrorKind,
@@ -44,7 +43,6 @@ pub struct CloudError {
 }
 
 impl CloudError {
-    /// An error of this kind.
     pub fn new(kind: CloudErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }

@@ -37,7 +37,7 @@ pub struct Instance {
 }
 
 /// How much of a cloud's own word for a state is kept.
-const WORD: usize = 40;
+const MAX_WORD: usize = 40;
 
 impl Instance {
     /// A machine of which nothing more is known.
@@ -49,7 +49,8 @@ impl Instance {
     ///
     /// The word reaches conditions and Events, so that only what looks like a word is kept of it.
     pub fn in_words(self, word: &str) -> Self {
-        let word: String = word.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(WORD).collect();
+        let word: String =
+            word.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(MAX_WORD).collect();
         Self { word: Cow::Owned(word), ..self }
     }
 
@@ -102,7 +103,6 @@ pub enum InstanceState {
     Halted,
     /// Asleep: off or deleted, and it can be started again.
     Stopped,
-    /// Being deleted.
     ShuttingDown,
     /// Deleted; still listed for a while.
     Terminated,

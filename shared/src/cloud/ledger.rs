@@ -44,19 +44,17 @@ impl From<LedgerError> for CloudError {
     }
 }
 
+/// The answer of a ledger.
+pub type LedgerFuture<'a, T> = BoxFuture<'a, Result<T, LedgerError>>;
+
 /// Where one target's record is kept. Every write is a compare-and-swap, so that of two writers one loses and hears of
 /// it.
 pub trait Ledger: Send + Sync {
     /// The record, or `None` if there is none.
-    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>>;
+    fn read(&self) -> LedgerFuture<'_, Option<Entry>>;
     /// Writes the record and returns its new version. With `seen` it replaces that version; without, there must be
     /// none. `export` is the same in another program's format, which is kept beside it.
-    fn write<'a>(
-        &'a self,
-        text: &'a str,
-        export: Option<&'a str>,
-        seen: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<String, LedgerError>>;
+    fn write<'a>(&'a self, text: &'a str, export: Option<&'a str>, seen: Option<&'a str>) -> LedgerFuture<'a, String>;
     /// Removes the record, if it still is the version `seen`.
-    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>>;
+    fn clear<'a>(&'a self, seen: &'a str) -> LedgerFuture<'a, ()>;
 }

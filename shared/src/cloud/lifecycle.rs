@@ -19,12 +19,31 @@ pub enum Lifecycle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Verb {
-    /// Start.
     Start,
-    /// Stop.
     Stop,
     /// Delete for good.
     Terminate,
+}
+
+/// How urgent a call is when a cloud's limit makes calls wait. The most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// Somebody waits for a cluster to come up.
+    Waking,
+    /// A cluster is on its way to sleep.
+    Sleeping,
+    /// A check of a cluster in its desired state.
+    Idle,
+}
+
+impl Verb {
+    /// How urgent its calls are.
+    pub fn priority(self) -> Priority {
+        match self {
+            Self::Start => Priority::Waking,
+            Self::Stop | Self::Terminate => Priority::Sleeping,
+        }
+    }
 }
 
 /// How long transitions of a platform may take before an Event reports them. The controller's own limits apply if they
@@ -33,7 +52,6 @@ pub enum Verb {
 pub struct Limits {
     /// Falling asleep, such as for snapshots.
     pub sleep: Duration,
-    /// Waking.
     pub wake: Duration,
 }
 

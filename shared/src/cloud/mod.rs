@@ -13,12 +13,12 @@ mod lifecycle;
 
 use std::sync::Arc;
 
-pub use self::driver::{CloudEvent, Driver, Listing, Priority};
+pub use self::driver::{CloudEvent, CloudFuture, Driver, Listing};
 pub use self::errors::{CloudError, CloudErrorKind, Outcome, Refusal};
 pub use self::instance::{Instance, InstanceState, Spot};
 pub use self::inventory::Inventory;
-pub use self::ledger::{Entry, Ledger, LedgerError};
-pub use self::lifecycle::{Lifecycle, Limits, Profile, ProviderIds, Verb};
+pub use self::ledger::{Entry, Ledger, LedgerError, LedgerFuture};
+pub use self::lifecycle::{Lifecycle, Limits, Priority, Profile, ProviderIds, Verb};
 
 use crate::power::Power;
 
@@ -94,7 +94,6 @@ pub struct AwsRole {
 /// A cluster, and where its durable record is kept.
 #[derive(Clone)]
 pub struct Target {
-    /// The cluster.
     pub cluster: ClusterRef,
     /// Its record. Drivers of the stop/start lifecycle never touch it.
     pub ledger: Arc<dyn Ledger>,

@@ -5,7 +5,7 @@ use futures::future::{BoxFuture, join_all};
 use shared::cloud::InstanceState;
 
 use super::*;
-use crate::call::Moved;
+use crate::call::StateChanges;
 
 mod codes;
 
@@ -40,7 +40,7 @@ impl Sender for Ec2 {
         tokio::time::sleep(self.busy).boxed()
     }
 
-    fn send<'a>(&'a self, _: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<Moved, Failure>> {
+    fn send<'a>(&'a self, _: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<StateChanges, Failure>> {
         self.calls.lock().push(ids.to_vec());
         let failure = |code: &str, message: String, status, kind| Failure { code: code.into(), message, status, kind };
         let bad = self.bad.lock().clone();
@@ -307,7 +307,7 @@ async fn one_who_gives_up_takes_nothing_from_the_others() {
     let ec2 = Arc::new(Ec2::default());
     let moves = Moves::new(Verb::Stop, ec2.clone());
     let (left, stays) = (list(&["i-1"]), list(&["i-2"]));
-    let gives_up = tokio::time::timeout(WINDOW / 2, moves.all(&left));
+    let gives_up = tokio::time::timeout(BATCH_WINDOW / 2, moves.all(&left));
     let (gave_up, stayed) = tokio::join!(gives_up, moves.all(&stays));
     assert!(gave_up.is_err() && stayed.is_ok_and(|outcome| outcome.moved.len() == 1));
     assert_eq!(*ec2.calls.lock(), [stays]);

@@ -153,7 +153,7 @@ async fn a_snapshot_is_charged_until_nobody_has_it() {
     let memory = MemoryLimit::default();
     let account = Arc::new(account(&memory, "tenant", services([("/v2/images", images)]).await, "user"));
     let lists = lists(&account);
-    let project = lists.list((), false, Priority::Waking).await.unwrap().unwrap();
+    let project = lists.list((), false, Priority::Waking).await.unwrap();
     assert!(!memory.is_free());
     drop((project, lists));
     assert!(!memory.is_free(), "the account keeps it");

@@ -12,8 +12,8 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shared::cloud::{
-    CloudError, CloudErrorKind, ClusterRef, Driver, Instance, InstanceState, Listing, Outcome, Priority, Profile,
-    Target as CloudTarget, Verb,
+    CloudError, CloudErrorKind, CloudFuture, ClusterRef, Driver, Instance, InstanceState, Listing, Outcome, Priority,
+    Profile, Target as CloudTarget, Verb,
 };
 use shared::kinds::{CLUSTER_DEPLOYMENT, Change, Intent, Progress};
 use shared::power::Power;
@@ -88,7 +88,7 @@ impl Driver for Shared {
         Profile { selector: format!("tag {}", cluster.infra_id), ..Profile::default() }
     }
 
-    fn list<'a>(&'a self, _: &'a CloudTarget, _: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+    fn list<'a>(&'a self, _: &'a CloudTarget, _: Priority) -> CloudFuture<'a, Listing> {
         self.0.lists.fetch_add(1, Ordering::Relaxed);
         let stopped = self.0.stopped.load(Ordering::Relaxed);
         let state = if stopped { InstanceState::Stopped } else { InstanceState::Running };
@@ -109,12 +109,7 @@ impl Driver for Shared {
         async move { Ok(Listing { instances, ..Listing::default() }) }.boxed()
     }
 
-    fn advance<'a>(
-        &'a self,
-        _: &'a CloudTarget,
-        verb: Verb,
-        ids: &'a [String],
-    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+    fn advance<'a>(&'a self, _: &'a CloudTarget, verb: Verb, ids: &'a [String]) -> CloudFuture<'a, Outcome> {
         async move { self.0.turn(ids, verb != Verb::Start) }.boxed()
     }
 }

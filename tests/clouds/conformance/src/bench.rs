@@ -36,6 +36,10 @@ pub trait Bench {
     /// A new driver for the same account, as after a restart of the controller. It asks the permit before every
     /// request.
     fn driver(&self, permit: Permit) -> Arc<dyn Driver>;
+    /// A new driver whose permit is never lost.
+    fn leader(&self) -> Arc<dyn Driver> {
+        self.driver(Arc::new(|| true))
+    }
     /// Makes a cluster with so many running machines. The first of several is of the control plane.
     async fn cluster(&self, infra_id: &str, machines: usize) -> Target;
     /// Lets everything end that the cloud is doing: machines that stop are stopped.

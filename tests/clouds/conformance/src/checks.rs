@@ -16,11 +16,6 @@ use crate::bench::{Bench, Fault, GIVEN_UP, Leadership, PARTIAL};
 use crate::drive::{Intent, drive, inventory, inventory_for, pass};
 use crate::ledger::TestLedger;
 
-/// A driver whose permit is never lost.
-fn driver(bench: &impl Bench) -> Arc<dyn Driver> {
-    bench.driver(Arc::new(|| true))
-}
-
 async fn ids(driver: &Arc<dyn Driver>, target: &Target) -> Vec<String> {
     let found = inventory(&**driver, target).await.expect("the cloud answers");
     found.instances.into_iter().map(|instance| instance.id).collect()
@@ -29,7 +24,7 @@ async fn ids(driver: &Arc<dyn Driver>, target: &Target) -> Vec<String> {
 /// Machines of clusters with a common name prefix are assigned to the right cluster, and every running machine is
 /// listed as running.
 pub async fn finds_the_machines_of_its_cluster_and_no_others(bench: &impl Bench) {
-    let driver = driver(bench);
+    let driver = bench.leader();
     let mut clusters = Vec::new();
     for (id, count) in [("demo-a1b2c", 3), ("demo-a1b2c-d-e3f4g", 2), ("demo", 1)] {
         clusters.push((bench.cluster(id, count).await, count));
@@ -60,22 +55,22 @@ pub async fn finds_nothing_of_a_cluster_that_does_not_exist(bench: &impl Bench) 
         "missing".clone_into(resource_group);
     }
     missing.ledger = Arc::new(TestLedger::default());
-    let found = inventory(&*driver(bench), &missing).await.expect("the cloud answers");
+    let found = inventory(&*bench.leader(), &missing).await.expect("the cloud answers");
     assert_eq!(found.instances, [], "and not what others have");
 }
 
 /// All the way down, and all the way up, by a new driver each time; nothing is left behind.
 pub async fn sleeps_and_wakes(bench: &impl Bench) {
     let target = bench.cluster("demo", 3).await;
-    let before = ids(&driver(bench), &target).await;
+    let before = ids(&bench.leader(), &target).await;
     for _ in 0..2 {
-        drive(bench, &driver(bench), &target, Intent::Asleep).await;
+        drive(bench, &bench.leader(), &target, Intent::Asleep).await;
         assert_eq!(bench.running(&target).await, 0);
-        let asleep = inventory(&*driver(bench), &target).await.expect("the cloud answers");
+        let asleep = inventory(&*bench.leader(), &target).await.expect("the cloud answers");
         assert!(asleep.all(InstanceState::Stopped), "{asleep:?}");
-        drive(bench, &driver(bench), &target, Intent::Awake).await;
+        drive(bench, &bench.leader(), &target, Intent::Awake).await;
         assert_eq!(bench.running(&target).await, 3);
-        assert_eq!(ids(&driver(bench), &target).await, before, "the names of machines outlive a sleep");
+        assert_eq!(ids(&bench.leader(), &target).await, before, "the names of machines outlive a sleep");
     }
     assert!(target.ledger.read().await.expect("the ledger answers").is_none(), "the record is gone");
 }
@@ -83,7 +78,7 @@ pub async fn sleeps_and_wakes(bench: &impl Bench) {
 /// A driver that stops and starts keeps no record and pretends none. One that recreates has a record for as long as a
 /// machine is missing, and calls each machine recorded that the cloud does not have.
 pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
-    let driver = driver(bench);
+    let driver = bench.leader();
     let mut target = bench.cluster("demo", 2).await;
     let ledger = Arc::new(TestLedger::default());
     if driver.profile(&target.cluster).lifecycle == Lifecycle::StopStart {
@@ -118,7 +113,7 @@ pub async fn only_a_recreate_driver_uses_the_ledger(bench: &impl Bench) {
 
 /// What was calls for is calls for again, before and after the cloud has done it.
 pub async fn repeated_calls_do_no_harm(bench: &impl Bench) {
-    let driver = driver(bench);
+    let driver = bench.leader();
     let target = bench.cluster("demo", 2).await;
     let all = ids(&driver, &target).await;
     for (intent, verb) in [(Intent::Asleep, Verb::Stop), (Intent::Awake, Verb::Start)] {
@@ -137,22 +132,22 @@ pub async fn changes_its_mind_at_any_point(bench: &impl Bench) {
     for after in 0..8 {
         let target = bench.cluster(&format!("demo{after}"), 2).await;
         for intent in [Intent::Asleep, Intent::Awake, Intent::Asleep] {
-            let driver = driver(bench);
+            let driver = bench.leader();
             for _ in 0..after {
                 pass(&*driver, &target, intent).await.expect("the cloud answers");
                 bench.finish().await;
             }
         }
-        drive(bench, &driver(bench), &target, Intent::Awake).await;
+        drive(bench, &bench.leader(), &target, Intent::Awake).await;
         assert_eq!(bench.running(&target).await, 2, "after {after} passes");
-        drive(bench, &driver(bench), &target, Intent::Asleep).await;
+        drive(bench, &bench.leader(), &target, Intent::Asleep).await;
         assert_eq!(bench.running(&target).await, 0, "after {after} passes");
     }
 }
 
 /// One machine cannot be moved. The others are, and the refusal names it, with the cloud's words.
 pub async fn a_refused_machine_spoils_no_other(bench: &impl Bench) {
-    let driver = driver(bench);
+    let driver = bench.leader();
     let target = bench.cluster("demo", 3).await;
     let all = ids(&driver, &target).await;
     let bad = all.last().cloned().expect("three machines");
@@ -180,13 +175,13 @@ pub async fn a_refused_machine_spoils_no_other(bench: &impl Bench) {
 /// The driver distinguishes throttling, server errors and missing permissions, for lists and for moves.
 pub async fn failures_are_told_by_kind(bench: &impl Bench) {
     let target = bench.cluster("demo", 1).await;
-    let all = ids(&driver(bench), &target).await;
+    let all = ids(&bench.leader(), &target).await;
     for (fault, kind) in [
         (Fault::Throttled, CloudErrorKind::Throttled),
         (Fault::Unavailable, CloudErrorKind::Unavailable),
         (Fault::Denied, CloudErrorKind::Denied),
     ] {
-        let driver = driver(bench);
+        let driver = bench.leader();
         ids(&driver, &target).await; // so that a move needs no list
         bench.fault(Some(fault.clone())).await;
         let list = inventory(&*driver, &target).await.expect_err("the cloud refuses everything");
@@ -195,12 +190,12 @@ pub async fn failures_are_told_by_kind(bench: &impl Bench) {
         assert_eq!((list.kind, stop.kind), (kind, kind), "{fault:?}: {list}; {stop}");
         assert!(!list.message.is_empty() && !stop.message.is_empty());
     }
-    drive(bench, &driver(bench), &target, Intent::Asleep).await;
+    drive(bench, &bench.leader(), &target, Intent::Asleep).await;
 }
 
 /// Every call has a deadline.
 pub async fn a_cloud_that_is_silent_is_given_up(bench: &impl Bench) {
-    let driver = driver(bench);
+    let driver = bench.leader();
     let target = bench.cluster("demo", 1).await;
     let all = ids(&driver, &target).await;
     bench.fault(Some(Fault::Silent)).await;
@@ -215,7 +210,7 @@ pub async fn a_cloud_that_is_silent_is_given_up(bench: &impl Bench) {
 
 /// A state that did not exist when the driver was written, or that means "broken".
 pub async fn an_unknown_state_is_neither_awake_nor_asleep(bench: &impl Bench) {
-    let driver = driver(bench);
+    let driver = bench.leader();
     let target = bench.cluster("demo", 2).await;
     let all = ids(&driver, &target).await;
     let odd = all.first().cloned().expect("two machines");
@@ -268,16 +263,16 @@ pub async fn the_permit_may_go_at_any_request(bench: &impl Bench) {
         }
         let requests = bench.requests() - before;
         assert!(requests <= leadership.given(), "{requests} requests on {} permits", leadership.given());
-        drive(bench, &driver(bench), &target, Intent::Asleep).await;
+        drive(bench, &bench.leader(), &target, Intent::Asleep).await;
         assert_eq!(bench.running(&target).await, 0, "after {most} permits");
-        drive(bench, &driver(bench), &target, Intent::Awake).await;
+        drive(bench, &bench.leader(), &target, Intent::Awake).await;
         assert_eq!(bench.running(&target).await, 2, "after {most} permits");
     }
 }
 
 /// Whoever waits for a call may give up at any time.
 pub async fn a_dropped_call_does_no_harm(bench: &impl Bench) {
-    let driver = driver(bench);
+    let driver = bench.leader();
     let target = bench.cluster("demo", 2).await;
     let all = ids(&driver, &target).await;
     for wait in [0, 1, 30, 200, 3_000].map(Duration::from_millis) {
@@ -298,7 +293,7 @@ pub async fn a_dropped_call_does_no_harm(bench: &impl Bench) {
 /// Calls of one pass: at most four, and twelve for each machine.
 pub async fn the_number_of_calls_is_bounded(bench: &impl Bench) {
     const MACHINES: usize = 20;
-    let driver = driver(bench);
+    let driver = bench.leader();
     let target = bench.cluster("demo", MACHINES).await;
     for intent in [Intent::Asleep, Intent::Awake] {
         let (before, mut moves) = (bench.requests(), 0);
@@ -325,7 +320,7 @@ pub async fn a_call_that_is_given_up_is_reported(bench: &impl Bench) {
     if bench.cannot().contains(&GIVEN_UP) {
         return;
     }
-    let driver = driver(bench);
+    let driver = bench.leader();
     let target = bench.cluster("demo", 3).await;
     let last = ids(&driver, &target).await.pop().expect("three machines");
     for (intent, other) in [(Intent::Asleep, Intent::Awake), (Intent::Awake, Intent::Asleep)] {
@@ -359,17 +354,17 @@ pub async fn a_part_that_does_not_answer_is_no_smaller_cluster(bench: &impl Benc
     let target = bench.cluster("demo", MACHINES).await;
     if !bench.cannot().contains(&PARTIAL) {
         bench.fault(Some(Fault::Partial)).await;
-        let error = inventory(&*driver(bench), &target).await.expect_err("a part is missing");
+        let error = inventory(&*bench.leader(), &target).await.expect_err("a part is missing");
         assert_eq!(error.kind, CloudErrorKind::Unavailable, "{error}");
         bench.fault(None).await;
     }
-    assert_eq!(ids(&driver(bench), &target).await.len(), MACHINES, "all pages");
+    assert_eq!(ids(&bench.leader(), &target).await.len(), MACHINES, "all pages");
 }
 
 /// Lists lag behind calls: a machine whose call was accepted gets no other one while the cloud still shows its old state,
 /// and counts as on its way.
 pub async fn an_accepted_call_is_not_repeated_while_lists_lag(bench: &impl Bench) {
-    let driver = driver(bench);
+    let driver = bench.leader();
     let target = bench.cluster("demo", 3).await;
     for intent in [Intent::Asleep, Intent::Awake] {
         pass(&*driver, &target, intent).await.expect("the cloud answers");

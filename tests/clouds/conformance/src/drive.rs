@@ -57,17 +57,11 @@ pub fn next(inventory: &Inventory, intent: Intent) -> Next {
 }
 
 /// What the driver finds.
-///
-/// # Errors
-/// As the driver says.
 pub async fn inventory(driver: &dyn Driver, target: &Target) -> Result<Inventory, CloudError> {
     inventory_for(driver, target, Intent::Awake).await
 }
 
 /// What the driver finds on the way to an end.
-///
-/// # Errors
-/// As the driver says.
 pub async fn inventory_for(driver: &dyn Driver, target: &Target, intent: Intent) -> Result<Inventory, CloudError> {
     let priority = if intent == Intent::Awake { Priority::Waking } else { Priority::Sleeping };
     let listing = driver.list(target, priority).await?;
@@ -75,9 +69,6 @@ pub async fn inventory_for(driver: &dyn Driver, target: &Target, intent: Intent)
 }
 
 /// One pass. Returns what it chose, and what came of it.
-///
-/// # Errors
-/// As the driver says.
 pub async fn pass(driver: &dyn Driver, target: &Target, intent: Intent) -> Result<(Next, Outcome), CloudError> {
     let next = next(&inventory_for(driver, target, intent).await?, intent);
     let outcome = match &next {

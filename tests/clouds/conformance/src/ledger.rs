@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use shared::cloud::{Entry, Ledger, LedgerError};
+use shared::cloud::{Entry, Ledger, LedgerError, LedgerFuture};
 
 /// One record, with a version for each write. It counts its calls.
 #[derive(Debug, Default)]
@@ -33,22 +32,17 @@ impl TestLedger {
 }
 
 impl Ledger for TestLedger {
-    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
+    fn read(&self) -> LedgerFuture<'_, Option<Entry>> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         let record = self.record.lock().clone();
         async { Ok(record) }.boxed()
     }
 
-    fn write<'a>(
-        &'a self,
-        text: &'a str,
-        _export: Option<&'a str>,
-        seen: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<String, LedgerError>> {
+    fn write<'a>(&'a self, text: &'a str, _export: Option<&'a str>, seen: Option<&'a str>) -> LedgerFuture<'a, String> {
         async move { self.swap(Some(text), seen) }.boxed()
     }
 
-    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
+    fn clear<'a>(&'a self, seen: &'a str) -> LedgerFuture<'a, ()> {
         async move { self.swap(None, Some(seen)).map(drop) }.boxed()
     }
 }

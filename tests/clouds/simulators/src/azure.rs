@@ -39,7 +39,7 @@ pub(crate) fn name(call: &mut Call) {
 }
 
 pub(crate) fn error(status: u16, code: &str, message: &str) -> Answer {
-    Answer { status, headers: Vec::new(), body: Some(json!({"error": {"code": code, "message": message}})) }
+    Answer::of(status, json!({"error": {"code": code, "message": message}}))
 }
 
 pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
@@ -73,8 +73,8 @@ pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -
         },
         ("result", Some(id)) => match engine.operation(id) {
             None => error(404, "NotFound", "The operation was not found."),
-            Some((false, _)) => Answer { status: 202, headers: Vec::new(), body: None },
-            Some((true, None)) => Answer { status: 200, headers: Vec::new(), body: None },
+            Some((false, _)) => Answer::empty(202),
+            Some((true, None)) => Answer::empty(200),
             Some((true, Some((code, message)))) => error(409, &code, &message),
         },
         ("operation", Some(id)) => match engine.operation(id) {
@@ -94,7 +94,7 @@ fn token(engine: &mut Engine, call: &Call) -> Answer {
     let field = |name: &str| call.form.get(name).map_or("", String::as_str);
     let refused = |status, code: &str, why: &str| {
         let body = json!({"error": code, "error_description": why, "error_codes": [7_000_215]});
-        Answer { status, headers: Vec::new(), body: Some(body) }
+        Answer::of(status, body)
     };
     if call.path.first().is_none_or(|tenant| tenant != TENANT) {
         return refused(400, "invalid_request", "AADSTS90002: Tenant not found.");
@@ -179,7 +179,7 @@ fn change(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
     let base = if let Some(Effect::ForeignLink { to }) = &effect { to.clone() } else { call.base.clone() };
     match engine.move_to(&call.machine, call.name == "start", effect) {
         Moved::NotFound => error(404, "ResourceNotFound", "The Resource was not found."),
-        Moved::There => Answer { status: 200, headers: Vec::new(), body: None },
+        Moved::There => Answer::empty(200),
         Moved::Busy(word) => error(409, "OperationNotAllowed", &format!("The machine is {word}.")),
         Moved::Accepted(id) => {
             let path = format!("{base}/subscriptions/{SUBSCRIPTION}/providers/{PROVIDER}/locations/eastus");

@@ -14,7 +14,7 @@ use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, PlatformS
 use tokio::time::Instant;
 
 use crate::engine::CONFUSED;
-use crate::{Effect, Face, Logged, Rule, Simulator};
+use crate::{Effect, Face, LogEntry, Rule, Simulator};
 
 /// How long the cloud takes, on the test's clock.
 const TRANSITION: std::time::Duration = std::time::Duration::from_secs(5);
@@ -139,7 +139,7 @@ impl SimulatedBench {
     #[expect(clippy::expect_used, reason = "it is part of tests")]
     async fn moved(&self, target: &Target, intent: Intent) -> BTreeMap<String, usize> {
         let machines = self.simulator().engine.machines.clone();
-        pass(&*self.driver(Arc::new(|| true)), target, intent).await.expect("the cloud answers");
+        pass(&*self.leader(), target, intent).await.expect("the cloud answers");
         let mut moved = BTreeMap::new();
         for call in self.log().iter().filter(|call| ["start", "stop", "resume"].contains(&call.call.as_str())) {
             *moved.entry(machines[&call.machine].word.clone()).or_default() += 1;
@@ -153,12 +153,12 @@ impl SimulatedBench {
     /// When the list fails.
     #[expect(clippy::expect_used, reason = "it is part of tests")]
     pub async fn stopped_and_running(&self, target: &Target) -> (bool, bool) {
-        let found = inventory(&*self.driver(Arc::new(|| true)), target).await.expect("the cloud answers");
+        let found = inventory(&*self.leader(), target).await.expect("the cloud answers");
         (found.all(InstanceState::Stopped), found.all(InstanceState::Running))
     }
 
     /// Every call so far.
-    pub fn log(&self) -> Vec<Logged> {
+    pub fn log(&self) -> Vec<LogEntry> {
         self.simulator().engine.calls.clone()
     }
 
@@ -171,7 +171,7 @@ impl SimulatedBench {
     async fn refused_as(&self, status: u16, code: &str, message: &str) -> (CloudErrorKind, String) {
         let target = self.cluster("demo", 2).await;
         self.reject("stop", "demo-worker-1", status, code, message);
-        let moved = pass(&*self.driver(Arc::new(|| true)), &target, Intent::Asleep).await;
+        let moved = pass(&*self.leader(), &target, Intent::Asleep).await;
         let (_, mut outcome) = moved.expect("one machine is no reason to fail");
         assert_eq!(outcome.moved.len(), 1, "{outcome:?}");
         let refusal = outcome.refused.pop().expect("a refusal");
@@ -226,6 +226,33 @@ impl SimulatedBench {
     pub fn calls(&self) -> Vec<(String, u16)> {
         self.simulator().engine.calls.iter().map(|call| (call.call.clone(), call.status)).collect()
     }
+}
+
+/// The tests of every driver on a simulator: conformance, and tables as [`SimulatedBench`] checks them.
+#[macro_export]
+macro_rules! simulated_tests {
+    ($face:ident, $connect:path, moves: $moves:expr, states: $states:expr, refusals: $refusals:expr $(,)?) => {
+        fn bench() -> $crate::SimulatedBench {
+            $crate::SimulatedBench::new($crate::Face::$face, $connect)
+        }
+
+        ::cloud_conformance::conformance_tests!(bench());
+
+        #[tokio::test(start_paused = true)]
+        async fn which_machines_a_stop_and_a_start_move() {
+            $crate::SimulatedBench::check_moves(bench, $moves).await;
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn what_is_asleep_and_what_is_awake() {
+            $crate::SimulatedBench::check_states(bench, $states).await;
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn what_is_about_one_machine_stops_no_other() {
+            $crate::SimulatedBench::check_refusals(bench, $refusals).await;
+        }
+    };
 }
 
 /// The rows of a table, one a line. A line that begins with `#` says something about the next one.

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::credentials::{API_KEY, CLIENT, SECRET, SUBSCRIPTION, TENANT, opaque, service_account};
-use crate::{Answer, Call};
+use crate::Call;
+use crate::credentials::opaque;
 
 /// Machines of a page.
 const PAGE: usize = 7;
@@ -18,13 +18,11 @@ pub(crate) const CONFUSED: &str = "levitating";
 /// The cloud's words.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Words {
-    /// Up.
     pub running: &'static str,
     /// On the way up.
     pub starting: &'static str,
     /// On the way down.
     pub stopping: &'static str,
-    /// Down.
     pub stopped: &'static str,
 }
 
@@ -51,9 +49,7 @@ pub struct Machine {
     pub id: String,
     /// The infraID of the cluster that it is labeled for.
     pub owner: String,
-    /// Its resource group.
     pub group: String,
-    /// Its zone.
     pub zone: String,
     /// The cloud's word for its state.
     pub word: String,
@@ -63,7 +59,6 @@ pub struct Machine {
     pub blocked: bool,
     /// Why the last start was given up: code and message.
     pub reason: Option<(String, String)>,
-    /// Its VPC.
     pub vpc: String,
     /// Whether it is a spot machine.
     pub spot: bool,
@@ -90,7 +85,6 @@ pub struct Machine {
 pub enum Effect {
     /// The call is rejected.
     Status {
-        /// The status.
         status: u16,
         /// The cloud's code.
         code: String,
@@ -101,13 +95,6 @@ pub enum Effect {
     },
     /// It is never answered.
     Hang,
-    /// It is answered with a redirect.
-    Redirect {
-        /// A URL.
-        to: String,
-    },
-    /// It is answered with 100 MB.
-    Huge,
     /// Links in the answer lead to another host.
     ForeignLink {
         /// Such as `http://127.0.0.1:1`.
@@ -149,7 +136,7 @@ pub struct Rule {
 
 /// A call that was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Logged {
+pub struct LogEntry {
     /// What it asked for.
     pub call: String,
     /// About which machine.
@@ -158,7 +145,6 @@ pub struct Logged {
     pub status: u16,
     /// User agent of the caller.
     pub agent: String,
-    /// The query.
     pub query: BTreeMap<String, String>,
 }
 
@@ -202,10 +188,8 @@ pub struct Engine {
     tokens: BTreeMap<String, Duration>,
     buckets: BTreeMap<String, Bucket>,
     rules: Vec<Rule>,
-    /// The operation of each `requestId`.
-    requests: BTreeMap<String, String>,
     /// Every call.
-    pub calls: Vec<Logged>,
+    pub calls: Vec<LogEntry>,
 }
 
 /// What comes of a call to move a machine.
@@ -214,7 +198,6 @@ pub(crate) enum Moved {
     NotFound,
     /// It is on its way elsewhere.
     Busy(String),
-    /// It is there.
     There,
     /// The call is accepted: the ID of its operation.
     Accepted(String),
@@ -259,15 +242,6 @@ impl Engine {
     /// No token is valid any more.
     pub fn revoke(&mut self) {
         self.tokens.clear();
-    }
-
-    /// The operation that a request of this ID has begun.
-    pub(crate) fn repeated(&self, request: &str) -> Option<String> {
-        self.requests.get(request).cloned()
-    }
-
-    pub(crate) fn remember(&mut self, request: &str, operation: &str) {
-        self.requests.insert(request.to_owned(), operation.to_owned());
     }
 
     /// Everything under way ends.
@@ -321,7 +295,7 @@ impl Engine {
 
     pub(crate) fn log(&mut self, call: &Call, status: u16) {
         let (name, machine, agent) = (call.name.to_owned(), call.machine.clone(), call.agent.clone());
-        self.calls.push(Logged { call: name, machine, status, agent, query: call.query.clone() });
+        self.calls.push(LogEntry { call: name, machine, status, agent, query: call.query.clone() });
     }
 
     /// A new token.
@@ -391,51 +365,4 @@ impl Engine {
         let page = all.iter().skip(from).take(most).copied().collect();
         (page, (all.len() > from + most).then_some(from + most))
     }
-
-    /// What tests ask for.
-    pub(crate) fn control(&mut self, call: &Call) -> Answer {
-        match self.controlled(call) {
-            Ok(body) => Answer::ok(body),
-            Err(why) => Answer { status: 400, headers: Vec::new(), body: Some(json!({"error": why})) },
-        }
-    }
-
-    fn controlled(&mut self, call: &Call) -> Result<Value, String> {
-        let malformed = |error: serde_json::Error| error.to_string();
-        match (call.method.as_str(), call.path.get(1).map_or("", String::as_str)) {
-            ("GET", "machines") => return Ok(json!(self.machines.values().collect::<Vec<_>>())),
-            ("GET", "credentials") => {
-                return Ok(json!({
-                    "gcp": serde_json::from_str::<Value>(&service_account()).unwrap_or_default(),
-                    "azure": {"subscription": SUBSCRIPTION, "tenant": TENANT, "client": CLIENT, "secret": SECRET},
-                    "ibm": API_KEY,
-                }));
-            }
-            ("GET", "calls") => return Ok(json!(self.calls)),
-            ("POST", "machines") => {
-                for mut machine in serde_json::from_slice::<Vec<Machine>>(&call.body).map_err(malformed)? {
-                    if machine.word.is_empty() {
-                        self.words.running.clone_into(&mut machine.word);
-                    }
-                    self.machines.insert(machine.name.clone(), machine);
-                }
-            }
-            ("POST", "rules") => self.rule(serde_json::from_slice(&call.body).map_err(malformed)?),
-            ("DELETE", "rules") => self.heal(),
-            ("POST", "settings") => {
-                let Settings { transition_ms, page } = serde_json::from_slice(&call.body).map_err(malformed)?;
-                self.transition = transition_ms.map_or(self.transition, Duration::from_millis);
-                self.page = page.unwrap_or(self.page);
-            }
-            _ => return Err("machines, calls, credentials, rules or settings".to_owned()),
-        }
-        Ok(json!({}))
-    }
-}
-
-/// What tests set.
-#[derive(Deserialize)]
-struct Settings {
-    transition_ms: Option<u64>,
-    page: Option<usize>,
 }

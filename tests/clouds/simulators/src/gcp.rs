@@ -12,9 +12,8 @@ pub(crate) const WORDS: Words =
 
 /// What each call may be asked with.
 const LIST: &[&str] = &["filter", "fields", "maxResults", "pageToken", "alt", "prettyPrint"];
-const STOP: &[&str] = &["requestId", "discardLocalSsd", "alt", "prettyPrint"];
-const START: &[&str] = &["requestId", "alt", "prettyPrint"];
-const GET: &[&str] = &["fields", "alt", "prettyPrint"];
+const STOP: &[&str] = &["discardLocalSsd", "alt", "prettyPrint"];
+const OTHER: &[&str] = &["fields", "alt", "prettyPrint"];
 
 pub(crate) fn name(call: &mut Call) {
     let route = call.route();
@@ -36,15 +35,14 @@ pub(crate) fn name(call: &mut Call) {
 pub(crate) fn error(status: u16, code: &str, message: &str) -> Answer {
     let errors = json!([{"message": message, "domain": "global", "reason": code}]);
     let body = json!({"error": {"code": status, "message": message, "errors": errors}});
-    Answer { status, headers: Vec::new(), body: Some(body) }
+    Answer::of(status, body)
 }
 
 pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
     let known = match call.name {
         "list" => LIST,
         "stop" => STOP,
-        "start" | "resume" => START,
-        _ => GET,
+        _ => OTHER,
     };
     if let Some(unknown) = call.unknown(known) {
         return error(400, "invalidParameter", &format!("Invalid JSON payload received. Unknown name {unknown:?}"));
@@ -92,30 +90,14 @@ fn change(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
         let message = format!("Instance {} is not in a state for {}", call.machine, call.name);
         return error(400, "resourceNotReady", &message);
     }
-    let request = call.parameter("requestId");
-    if !request.is_empty() && !is_uuid(request) {
-        return error(400, "invalid", "Invalid value for field 'requestId'");
-    }
-    if let Some(operation) = engine.repeated(request) {
-        return Answer::ok(json!({"kind": "compute#operation", "name": operation, "status": "DONE", "zone": zone}));
-    }
-    let moved = engine.move_to(&call.machine, call.name != "stop", effect);
-    if let (Moved::Accepted(operation), false) = (&moved, request.is_empty()) {
-        engine.remember(request, operation);
-    }
-    match moved {
+    match engine.move_to(&call.machine, call.name != "stop", effect) {
         Moved::NotFound => error(404, "notFound", "The resource was not found"),
-        Moved::There => Answer { status: 304, headers: Vec::new(), body: None },
+        Moved::There => Answer::empty(304),
         Moved::Busy(word) => error(400, "resourceNotReady", &format!("The resource is not ready: {word}")),
         Moved::Accepted(id) => {
             Answer::ok(json!({"kind": "compute#operation", "name": id, "status": "PENDING", "zone": zone}))
         }
     }
-}
-
-fn is_uuid(text: &str) -> bool {
-    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
-    lengths == [8, 4, 4, 4, 12] && text.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
 }
 
 /// What `fields` asks for.

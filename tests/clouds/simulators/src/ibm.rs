@@ -37,7 +37,7 @@ pub(crate) fn name(call: &mut Call) {
 
 pub(crate) fn error(status: u16, code: &str, message: &str) -> Answer {
     let body = json!({"errors": [{"code": code, "message": message}], "trace": "t"});
-    Answer { status, headers: Vec::new(), body: Some(body) }
+    Answer::of(status, body)
 }
 
 pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -> Answer {
@@ -56,7 +56,7 @@ pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -
             return Answer::ok(engine.grant());
         }
         let why = json!({"errorCode": "BXNIM0415E", "errorMessage": "Provided API key could not be found."});
-        return Answer { status: 400, headers: Vec::new(), body: Some(why) };
+        return Answer::of(400, why);
     }
     if !engine.is_granted(&call.token) {
         return error(401, "not_authorized", "The request is not authorized.");
@@ -83,7 +83,7 @@ pub(crate) fn answer(engine: &mut Engine, call: &Call, effect: Option<Effect>) -
                 let created = "2026-01-01T00:00:00Z";
                 let body =
                     json!({"id": id, "href": call.base, "created_at": created, "status": "pending", "type": call.name});
-                Answer { status: 201, headers: Vec::new(), body: Some(body) }
+                Answer::of(201, body)
             }
         },
         _ => error(404, "not_found", "no such resource"),

@@ -7,6 +7,7 @@
 
 mod azure;
 mod bench;
+mod control;
 mod credentials;
 mod engine;
 mod gcp;
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 
 pub use self::bench::SimulatedBench;
 pub use self::credentials::{API_KEY, CLIENT, PROJECT, SECRET, SUBSCRIPTION, TENANT, service_account};
-pub use self::engine::{Disks, Effect, Engine, Logged, Machine, Rule, Words};
+pub use self::engine::{Disks, Effect, Engine, LogEntry, Machine, Rule, Words};
 pub use self::request::Call;
 
 /// Which cloud.
@@ -43,7 +44,15 @@ pub struct Answer {
 
 impl Answer {
     fn ok(body: Value) -> Self {
-        Self { status: 200, headers: Vec::new(), body: Some(body) }
+        Self::of(200, body)
+    }
+
+    fn of(status: u16, body: Value) -> Self {
+        Self { status, headers: Vec::new(), body: Some(body) }
+    }
+
+    fn empty(status: u16) -> Self {
+        Self { status, headers: Vec::new(), body: None }
     }
 }
 
@@ -102,8 +111,6 @@ impl Simulator {
                     answer.headers.extend(retry_after.map(|seconds| ("retry-after", seconds.to_string())));
                     answer
                 }
-                Some(Effect::Redirect { to }) => Answer { status: 307, headers: vec![("location", to)], body: None },
-                Some(Effect::Huge) => Answer::ok(Value::String("x".repeat(100 << 20))),
                 effect => match self.face {
                     Face::Gcp => gcp::answer(&mut self.engine, &call, effect),
                     Face::Azure => azure::answer(&mut self.engine, &call, effect),

@@ -12,15 +12,12 @@ pub struct Call {
     pub method: String,
     /// Segments of the path.
     pub path: Vec<String>,
-    /// The query.
     pub query: BTreeMap<String, String>,
     /// The body: a form's fields, if it is one.
     pub form: BTreeMap<String, String>,
-    /// The body.
     pub body: Vec<u8>,
     /// What follows `Bearer`.
     pub token: String,
-    /// Who calls.
     pub agent: String,
     /// `http://HOST`, as the caller has it.
     pub base: String,
@@ -31,7 +28,6 @@ pub struct Call {
 }
 
 impl Call {
-    /// Of a request.
     pub fn new(request: &Request<Vec<u8>>) -> Self {
         let header = |name: &str| {
             let value = request.headers().get(name).and_then(|value| value.to_str().ok());

@@ -17,7 +17,7 @@ const REFUSAL_TTL: Duration = Duration::from_mins(3);
 
 /// The instances that one kind of call was refused for.
 #[derive(Debug, Default)]
-pub(crate) struct Refused {
+pub(crate) struct RefusalCache {
     all: Mutex<HashMap<String, CacheEntry>>,
 }
 
@@ -29,7 +29,7 @@ struct CacheEntry {
     sits_out: bool,
 }
 
-impl Refused {
+impl RefusalCache {
     /// The recently refused instances, and the others; each in the order given.
     pub(crate) fn split(&self, ids: Vec<String>) -> (Vec<String>, Vec<String>) {
         let mut all = self.all.lock();
@@ -53,14 +53,14 @@ impl Refused {
         (out, turn)
     }
 
-    /// It is refused again, or for the first time. Whoever sits out goes on doing so.
+    /// Adds a refusal. An instance that sits out goes on doing so.
     pub(crate) fn remember(&self, refusal: &Refusal, sits_out: bool) {
         let mut all = self.all.lock();
         let sits_out = sits_out || all.get(&refusal.id).is_some_and(|known| known.sits_out);
         all.insert(refusal.id.clone(), CacheEntry { refusal: refusal.clone(), at: Instant::now(), sits_out });
     }
 
-    /// What was said of those who were not named this time.
+    /// The earlier refusals of those who were not named this time.
     pub(crate) fn again(&self, ids: &[String]) -> Vec<Refusal> {
         let mut all = self.all.lock();
         let known = ids.iter().filter_map(|id| {
@@ -71,7 +71,7 @@ impl Refused {
         known.collect()
     }
 
-    /// They have been moved.
+    /// Drops instances that were moved.
     pub(crate) fn forget(&self, ids: &[String]) {
         let mut all = self.all.lock();
         for id in ids {

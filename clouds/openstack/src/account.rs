@@ -20,10 +20,10 @@ use crate::wire::{Attachment, Attachments, Server};
 /// Calls at once, and calls a second.
 const RATE: (u32, u32) = (40, 20);
 
-/// Servers whose attachments are remembered. What is beyond is asked again.
+/// Servers whose attachments are cached.
 const MAX_CACHED_SERVERS: usize = 10_000;
 
-/// Most volumes of a server whose attachments are remembered.
+/// Most volumes of a server whose attachments are cached.
 const MAX_CACHED_VOLUMES: usize = 64;
 
 /// A server, and its volumes.
@@ -86,7 +86,7 @@ impl Account {
         self.tokens.with(call).await
     }
 
-    /// What a path answers, and what that is charged.
+    /// The answer to a GET, and its charge.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         priority: Priority,
@@ -96,7 +96,7 @@ impl Account {
         self.call(priority, service, Method::GET, path, None).await?.open().await
     }
 
-    /// What is kept of a list, or made of it for one cluster, has a part of the memory besides that of answers.
+    /// Memory for what is kept of a list or built of it for one cluster, apart from that of answers.
     pub(crate) fn charge(&self, part: &str) -> Charge {
         let id = format!("{} {part}", self.consumer.id);
         self.memory.of(Consumer { id, ..self.consumer.clone() }).charge()
@@ -137,7 +137,8 @@ impl Account {
         self.last.lock().clone().ok_or_else(unknown)
     }
 
-    pub(crate) fn listed(&self, project: &Arc<Project>) {
+    /// Keeps a snapshot, unless there is a newer one.
+    pub(crate) fn keep(&self, project: &Arc<Project>) {
         let mut last = self.last.lock();
         if last.as_ref().is_none_or(|last| last.begun < project.begun) {
             *last = Some(project.clone());

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use cloud_recreate::{MAX_BACKOFF_FACTOR, SLEEP_RETRY_DELAY, STUCK_TIMEOUT};
+use cloud_recreate::{MAX_BACKOFF_FACTOR, SLEEP_RETRY_DELAY, STALL_TIMEOUT};
 use parking_lot::Mutex;
 use shared::cloud::Refusal;
 
@@ -33,7 +33,7 @@ impl SleepAttempt {
 }
 
 impl SleepAttempts {
-    /// Notes that the first servers of a sleep are about to be shelved.
+    /// The first servers of a sleep are about to be shelved.
     pub(crate) fn begin(&self, infra_id: &str, now: Instant) {
         let mut all = self.0.lock();
         all.retain(|_, sleep| now < sleep.since + 2 * SLEEP_RETRY_DELAY * MAX_BACKOFF_FACTOR);
@@ -48,15 +48,15 @@ impl SleepAttempts {
         sleep.refusal.clone().filter(|_| now < sleep.since + sleep.delay())
     }
 
-    /// Notes what was refused in a pass that tried these servers while others sleep. One refusal is no reason to give up:
-    /// the next pass tries again, however late it comes.
+    /// Counts what was refused in a pass that tried these servers while others sleep. One refusal is no reason to give up: the
+    /// next pass tries again, however late it comes.
     pub(crate) fn record(&self, infra_id: &str, tried: &[String], refused: &[Refusal], now: Instant) {
         let mut all = self.0.lock();
         let Some(sleep) = all.get_mut(infra_id) else { return };
         let before = sleep.refusal.as_ref().map(|refusal| refusal.id.as_str());
         let is_same = before.is_some_and(|id| refused.iter().any(|refusal| refusal.id == id));
         match refused.first() {
-            Some(_) if is_same && !sleep.is_given_up && now >= sleep.since + STUCK_TIMEOUT => {
+            Some(_) if is_same && !sleep.is_given_up && now >= sleep.since + STALL_TIMEOUT => {
                 (sleep.is_given_up, sleep.since, sleep.number) = (true, now, sleep.number.saturating_add(1));
             }
             Some(_) if is_same && !sleep.is_given_up => {}
@@ -107,8 +107,8 @@ mod tests {
         attempts.forget("demo");
         attempts.begin("demo", now);
         attempts.record("demo", &[], &[refusal("a")], now);
-        attempts.record("demo", &[], &[refusal("a")], now + STUCK_TIMEOUT);
-        let end = now + STUCK_TIMEOUT + Duration::from_mins(10);
+        attempts.record("demo", &[], &[refusal("a")], now + STALL_TIMEOUT);
+        let end = now + STALL_TIMEOUT + Duration::from_mins(10);
         assert_eq!(attempts.given_up("demo", end), None, "a wake forgets the earlier ones");
     }
 

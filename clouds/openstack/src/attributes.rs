@@ -12,7 +12,7 @@ use crate::project::Project;
 use crate::wire::{self, AddressPair, Attachment, DhcpOption, FixedIp, OfImage, Size};
 
 /// Our mark in a server's metadata: the cycle in which it was made. A key may have no slash.
-pub(crate) const CYCLE: &str = "hibernate.sh:cycle";
+pub(crate) const CYCLE_KEY: &str = "hibernate.sh:cycle";
 
 /// What is recorded of a server. User data is not readable, and only the first boot needs it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -48,7 +48,6 @@ pub(crate) struct Attributes {
     pub(crate) volumes: Vec<Volume>,
 }
 
-/// What a server group is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupKind {
     pub(crate) name: String,
@@ -105,7 +104,7 @@ pub(crate) struct More {
     propagate_uplink_status: Option<bool>,
 }
 
-/// What is there of a text that Neutron leaves empty.
+/// A text, unless Neutron leaves it empty.
 fn filled<T: for<'a> From<&'a str>>(text: Option<&str>) -> Option<T> {
     text.filter(|text| !text.is_empty()).map(T::from)
 }
@@ -163,7 +162,7 @@ impl Attributes {
             }),
             description: server.description.clone(),
             tags: server.tags.clone(),
-            metadata: server.metadata.clone().into_iter().filter(|(key, _)| key != CYCLE).collect(),
+            metadata: server.metadata.clone().into_iter().filter(|(key, _)| key != CYCLE_KEY).collect(),
             ports: ports.into_iter().map(|port| Port::of(port, project)).collect(),
             volumes,
         }
@@ -329,7 +328,6 @@ pub(crate) fn obstacle(server: &wire::Server, project: &Project, any_order: bool
     None
 }
 
-/// A size, for people.
 pub(crate) fn described([ram, cpus, disk, ephemeral]: Size) -> String {
     format!("{ram} MiB with {cpus} vCPUs and disks of {disk} and {ephemeral} GB")
 }

@@ -19,10 +19,11 @@ const KEY: &str = "clouds.yaml";
 const MAX_CERTIFICATES: usize = 512 << 10;
 
 /// Where Hive mounts the Secret with certificates.
-const MOUNTED: &str = "/etc/openstack-ca/";
+const CA_MOUNT: &str = "/etc/openstack-ca/";
 
 /// Where Hive's installer has the system's certificates and those of the Secret.
-const BUNDLES: [&str; 2] = ["/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/certs/ca-bundle.crt"];
+const SYSTEM_BUNDLES: [&str; 2] =
+    ["/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/pki/tls/certs/ca-bundle.crt"];
 
 /// One cloud of the file. It has no `Debug`: it holds a secret.
 #[derive(Hash)]
@@ -228,10 +229,10 @@ fn keystone(auth_url: Option<&str>) -> Result<Url, String> {
 /// What is trusted beside the system's authorities: all of the Secret, as Hive installs it. A path is one of the pod in
 /// which Hive's installer runs, never ours: of the Secret that is mounted there only the key counts.
 fn authorities(cacert: Option<&str>, certificates: Option<&SecretData>) -> Result<Option<Vec<u8>>, String> {
-    let path = cacert.filter(|path| !path.is_empty() && !BUNDLES.contains(path));
-    let key = path.map(|path| path.strip_prefix(MOUNTED));
+    let path = cacert.filter(|path| !path.is_empty() && !SYSTEM_BUNDLES.contains(path));
+    let key = path.map(|path| path.strip_prefix(CA_MOUNT));
     if key.is_some_and(|key| !key.zip(certificates).is_some_and(|(key, all)| all.contains_key(key))) {
-        let right = format!("write {MOUNTED}KEY, and name a Secret with that KEY in certificatesSecretRef");
+        let right = format!("write {CA_MOUNT}KEY, and name a Secret with that KEY in certificatesSecretRef");
         return Err(format!("cacert names a file that the controller does not read: {right}"));
     }
     let Some(certificates) = certificates.filter(|all| !all.is_empty()) else { return Ok(None) };

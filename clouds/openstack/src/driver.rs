@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use cloud_common::{Charge, ListBatcher};
 use cloud_recreate::{
-    AT_ONCE, Cloud, Difference, Failure, Image, ImageStatus, Machines, Record, Request, Server, Status, check_size,
-    keep,
+    Cloud, ClusterLists, Difference, Failure, Image, ImageStatus, MAX_IN_FLIGHT, Machines, Record, Request, Server,
+    Status, check_size, keep,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
@@ -15,32 +15,27 @@ use shared::text::sanitize_to;
 
 use crate::account::Account;
 use crate::attempts::SleepAttempts;
-use crate::attributes::{Attributes, CYCLE, incomplete, obstacle};
-use crate::names::{CLUSTER, tag};
+use crate::attributes::{Attributes, CYCLE_KEY, incomplete, obstacle};
+use crate::names::{CLUSTER_KEY, tag};
 use crate::project::Project;
 use crate::requests::Calls;
 use crate::{export, lists, wire};
 
 /// How long a sleep and a wake may take: six snapshots of 100 GB by a slow store.
-const LIMIT: Duration = Duration::from_mins(45);
+const TRANSITION_LIMIT: Duration = Duration::from_mins(45);
 
 /// One project for all clusters in it.
 pub(crate) struct Driver {
     pub(crate) account: Arc<Account>,
     lists: ListBatcher<(), Arc<Project>>,
     domain: Arc<str>,
-    image_deadline: Duration,
     pub(crate) attempts: SleepAttempts,
 }
 
 impl Driver {
-    pub(crate) fn new(account: Account, domain: Arc<str>, image_deadline: Duration) -> Self {
+    pub(crate) fn new(account: Account, domain: Arc<str>) -> Self {
         let account = Arc::new(account);
-        Self { lists: lists::lists(&account), account, domain, image_deadline, attempts: SleepAttempts::default() }
-    }
-
-    async fn project(&self, priority: Priority) -> Result<Arc<Project>, CloudError> {
-        self.lists.list((), false, priority).await
+        Self { lists: lists::lists(&account), account, domain, attempts: SleepAttempts::default() }
     }
 
     async fn server(
@@ -58,7 +53,7 @@ impl Driver {
             machine: server.name.clone(),
             status,
             word: word.to_owned(),
-            cycle: server.metadata.get(CYCLE).cloned(),
+            cycle: server.metadata.get(CYCLE_KEY).cloned(),
             provider_id: Some(format!("openstack:///{}", server.id)),
             created: server.created,
             has_run: server.launched_at.is_some(),
@@ -122,9 +117,9 @@ impl Cloud for Driver {
     fn profile(&self, cluster: &ClusterRef) -> Profile {
         let cloud = if let PlatformSpec::OpenStack { cloud, .. } = &cluster.platform { cloud } else { "" };
         Profile {
-            selector: format!("tag {CLUSTER}={} in the project of cloud {cloud}", cluster.infra_id),
+            selector: format!("tag {CLUSTER_KEY}={} in the project of cloud {cloud}", cluster.infra_id),
             lifecycle: Lifecycle::Recreate,
-            limits: Limits { sleep: LIMIT, wake: LIMIT },
+            limits: Limits { sleep: TRANSITION_LIMIT, wake: TRANSITION_LIMIT },
             provider_ids: ProviderIds { prefix: "openstack://", id_prefix: "" },
             ..Profile::default()
         }
@@ -151,10 +146,6 @@ impl Cloud for Driver {
         self.account.last().ok()?.snapshot(id).map(image_status)
     }
 
-    fn image_deadline(&self) -> Duration {
-        self.image_deadline
-    }
-
     fn charge(&self, part: &str) -> Charge {
         self.account.charge(part)
     }
@@ -167,35 +158,26 @@ impl Cloud for Driver {
         format!("{:016x}", rand::random::<u64>())
     }
 
-    async fn servers(
+    async fn list(
         &self,
         cluster: &ClusterRef,
         priority: Priority,
         charge: &mut Charge,
-    ) -> Result<Vec<Server<Attributes>>, CloudError> {
-        let project = self.project(priority).await?;
+    ) -> Result<ClusterLists<Attributes>, CloudError> {
+        let project = self.lists.list((), false, priority).await?;
         let forced = matches!(cluster.platform, PlatformSpec::OpenStack { forced: true, .. });
         let mut calls = Vec::new();
         for server in project.servers_of(&cluster.infra_id) {
             calls.push(self.server(server, &project, forced, priority));
         }
         check_size(calls.len())?;
-        let (mut answers, mut servers) = (stream::iter(calls).buffered(AT_ONCE), Vec::new());
+        let (mut answers, mut servers) = (stream::iter(calls).buffered(MAX_IN_FLIGHT), Vec::new());
         while let Some(server) = answers.try_next().await? {
             servers.push(keep(server, charge)?);
         }
-        Ok(servers)
-    }
-
-    async fn images(
-        &self,
-        cluster: &ClusterRef,
-        priority: Priority,
-        charge: &mut Charge,
-    ) -> Result<Vec<Image>, CloudError> {
-        let project = self.project(priority).await?;
         let images = project.images_of(&cluster.infra_id).filter_map(|found| image(found, &cluster.infra_id));
-        images.map(|image| keep(image, charge)).collect()
+        let images: Result<_, _> = images.map(|image| keep(image, charge)).collect();
+        Ok((servers, images?))
     }
 
     async fn send(&self, cluster: &ClusterRef, request: &Request<Attributes>) -> Result<(), Failure> {
@@ -211,13 +193,13 @@ mod tests {
 
     #[test]
     fn a_server_is_of_one_cluster() {
-        let tag = |of: &str| format!("{CLUSTER}={of}");
+        let tag = |of: &str| format!("{CLUSTER_KEY}={of}");
         for (metadata, tags, owner) in [
-            (json!({CLUSTER: "a"}), vec![tag("a")], Some("a")),
-            (json!({CLUSTER: "a"}), vec![tag("b"), tag("c")], Some("a")),
-            (json!({CLUSTER: "a"}), vec![], Some("a")),
+            (json!({CLUSTER_KEY: "a"}), vec![tag("a")], Some("a")),
+            (json!({CLUSTER_KEY: "a"}), vec![tag("b"), tag("c")], Some("a")),
+            (json!({CLUSTER_KEY: "a"}), vec![], Some("a")),
             (json!({}), vec!["x".to_owned(), tag("b"), tag("c")], Some("b")),
-            (json!({}), vec![CLUSTER.to_owned()], None),
+            (json!({}), vec![CLUSTER_KEY.to_owned()], None),
         ] {
             let server = json!({
                 "id": "s", "name": "s", "status": "ACTIVE", "created": "2026-11-27T10:00:00Z",

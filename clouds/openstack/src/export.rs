@@ -10,7 +10,7 @@ use shared::text::sanitize_to;
 
 use crate::attributes::{Attributes, Port};
 use crate::names::Id;
-use crate::names::{CLUSTER, image_name, tag};
+use crate::names::{CLUSTER_KEY, image_name, tag};
 use crate::project::Project;
 use crate::wire;
 
@@ -81,7 +81,7 @@ pub(crate) fn read(infra_id: &str, text: &str, project: &Project) -> Option<Resu
         let port = port.and_then(|id| ports.remove(&id)); // once, so that what is made is no larger than the list
         let port = port.ok_or_else(|| format!("the port of {name} does not exist any more"))?;
         let (mut metadata, mut tags) = (metadata.unwrap_or_default(), tags.unwrap_or_default());
-        metadata.entry(CLUSTER.to_owned()).or_insert_with(|| infra_id.to_owned());
+        metadata.entry(CLUSTER_KEY.to_owned()).or_insert_with(|| infra_id.to_owned());
         tags.insert(tag(infra_id));
         let ports = vec![Port::of(port, project)];
         let attributes = Attributes { flavor, tags, metadata, ports, ..Attributes::default() };
@@ -129,7 +129,7 @@ mod tests {
         let of = &machine.attributes;
         assert_eq!((of.flavor.as_str(), of.ports[0].mac.as_str()), ("flavor-1", "fa:16:3e:00:00:01"));
         assert_eq!(of.tags, ["openshiftClusterID=demo".to_owned()].into());
-        assert_eq!((of.metadata["Name"].as_str(), of.metadata[CLUSTER].as_str()), ("demo-master", "demo"));
+        assert_eq!((of.metadata["Name"].as_str(), of.metadata[CLUSTER_KEY].as_str()), ("demo-master", "demo"));
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         let mut written: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read(&written), Some(Ok(machines)));
         let (name, metadata, tags) =
-            (json!("demo-master-0-image-1"), json!({"Name": "demo-master", CLUSTER: "demo"}), json!([tag("demo")]));
+            (json!("demo-master-0-image-1"), json!({"Name": "demo-master", CLUSTER_KEY: "demo"}), json!([tag("demo")]));
         let expected = [("snapshotName", name), ("metadata", metadata), ("tags", tags)];
         let mut same = instance();
         for (key, value) in expected {

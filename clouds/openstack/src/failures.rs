@@ -4,12 +4,12 @@ use cloud_http::{CallError, Rejection, StatusCode};
 use cloud_recreate::{Failure, Obstacle};
 use shared::cloud::{CloudError, CloudErrorKind};
 
-use crate::names::REQUEST_ID;
+use crate::names::REQUEST_ID_HEADER;
 
-/// Whether a service says no to this one thing: a flavor that is gone, an address that is taken, a quota. It is certain
+/// Whether a service refuses this one thing: a flavor that is gone, an address that is taken, a quota. It is certain
 /// that nothing was made.
 pub(crate) fn is_own_word(rejection: &Rejection) -> bool {
-    let is_forbidden = rejection.status == StatusCode::FORBIDDEN && rejection.headers.contains_key(REQUEST_ID);
+    let is_forbidden = rejection.status == StatusCode::FORBIDDEN && rejection.headers.contains_key(REQUEST_ID_HEADER);
     matches!(rejection.status.as_u16(), 400 | 404 | 409) || is_forbidden || is_quota(rejection)
 }
 
@@ -19,7 +19,7 @@ fn is_quota(rejection: &Rejection) -> bool {
     match rejection.status.as_u16() {
         413 => true,
         403 | 409 => ["quota", "limit"].iter().any(|word| message.contains(word)),
-        500 => message.contains("overlimit") && rejection.is_by_service(REQUEST_ID),
+        500 => message.contains("overlimit") && rejection.is_by_service(REQUEST_ID_HEADER),
         _ => false,
     }
 }
@@ -34,7 +34,7 @@ fn refused(code: &str, rejection: &Rejection) -> Failure {
     Failure::NoCapacity(Obstacle::new("QuotaExceeded", &format!("{of}{message}")))
 }
 
-/// What a call that failed means, where a rejection of this kind is about one thing alone.
+/// The failure of a call in which such a rejection is about one thing alone.
 pub(crate) fn refused_if(code: &str, is_it: impl Fn(&Rejection) -> bool, error: CallError) -> Failure {
     match error {
         CallError::Rejected(rejection) if is_it(&rejection) => refused(code, &rejection),
@@ -46,7 +46,7 @@ pub(crate) fn has_status(status: StatusCode) -> impl Fn(&Rejection) -> bool {
     move |rejection| rejection.status == status
 }
 
-/// What a call that failed means. A 500 by a service itself may hide a request that it has passed on.
+/// The failure of a call. A 500 by a service itself may hide a request that it has passed on.
 pub(crate) fn failure(error: CallError) -> Failure {
     let rejection = match error {
         CallError::NotSent(error) => return Failure::NotDone(error),
@@ -59,14 +59,14 @@ pub(crate) fn failure(error: CallError) -> Failure {
         _ if is_quota(&rejection) => refused("QuotaExceeded", &rejection),
         409 => Failure::Conflict,
         400 => refused("BadRequest", &rejection),
-        status if status != 500 && rejection.is_by_service(REQUEST_ID) => {
+        status if status != 500 && rejection.is_by_service(REQUEST_ID_HEADER) => {
             Failure::NotDone(CallError::Rejected(rejection).into())
         }
         _ => Failure::Unknown(CallError::Rejected(rejection).into()),
     }
 }
 
-/// A step before the one that must not be sent twice: what became of it is no matter.
+/// The failure of a step before the one that must not be sent twice: whatever became of it, that one was not sent.
 pub(crate) fn not_done(failure: Failure) -> Failure {
     match failure {
         Failure::Unknown(error) => Failure::NotDone(error),
@@ -83,15 +83,16 @@ mod tests {
 
     #[test]
     fn what_a_service_says_of_a_quota_is_a_lack() {
-        let rejection = |status: u16, message: &str, is_own: bool| {
-            let mut headers = cloud_http::HeaderMap::new();
-            headers.extend(
-                is_own.then(|| (http::HeaderName::from_static(REQUEST_ID), http::HeaderValue::from_static("req-1"))),
-            );
-            let (what, code, message) = ("POST nova/servers".to_owned(), String::new(), message.to_owned());
-            let status = StatusCode::from_u16(status).unwrap();
-            Rejection { what, status, kind: CloudErrorKind::Denied, headers: Box::new(headers), code, message }
-        };
+        let rejection =
+            |status: u16, message: &str, is_own: bool| {
+                let mut headers = cloud_http::HeaderMap::new();
+                headers.extend(is_own.then(|| {
+                    (http::HeaderName::from_static(REQUEST_ID_HEADER), http::HeaderValue::from_static("req-1"))
+                }));
+                let (what, code, message) = ("POST nova/servers".to_owned(), String::new(), message.to_owned());
+                let status = StatusCode::from_u16(status).unwrap();
+                Rejection { what, status, kind: CloudErrorKind::Denied, headers: Box::new(headers), code, message }
+            };
         let no_room = |failure: &Failure| matches!(failure, Failure::NoCapacity(why) if why.code == "QuotaExceeded");
         for (status, message) in [
             (403, "Quota exceeded for instances"),

@@ -14,25 +14,21 @@ use crate::clouds_yaml::Cloud;
 use crate::names::Id;
 
 /// The oldest microversion of Nova with what we record: 2.71 shows server groups (Stein, 2019).
-const OLDEST: u32 = 71;
+const MIN_MICROVERSION: u32 = 71;
 
 /// The newest that we know: 2.100 (Epoxy, 2025).
-const NEWEST: u32 = 100;
+const MAX_MICROVERSION: u32 = 100;
 
 /// The header by which a client chooses a microversion.
-const VERSION: HeaderName = HeaderName::from_static("openstack-api-version");
+const VERSION_HEADER: HeaderName = HeaderName::from_static("openstack-api-version");
 
-/// The header with a token.
-const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
+const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-auth-token");
 
 /// A service of the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// Nova.
     Compute,
-    /// Neutron.
     Network,
-    /// Glance.
     Image,
 }
 
@@ -99,12 +95,11 @@ struct Version {
 }
 
 impl Session {
-    /// Headers of a call.
     pub(crate) fn headers(&self, service: Service) -> Vec<(HeaderName, HeaderValue)> {
-        let mut headers = vec![(TOKEN, self.token.clone())];
+        let mut headers = vec![(TOKEN_HEADER, self.token.clone())];
         if service == Service::Compute {
             let version = HeaderValue::from_str(&format!("compute 2.{}", self.version));
-            headers.extend(version.map(|version| (VERSION, version)));
+            headers.extend(version.map(|version| (VERSION_HEADER, version)));
         }
         headers
     }
@@ -137,7 +132,7 @@ impl Login for Keystone {
         let [compute, network, image] = [("compute", ""), ("network", "/v2.0"), ("image", "/v2")];
         let find = |(kind, version): (&str, &str)| self.endpoint(catalog, kind, version);
         let (compute, network, image) = (find(compute)?, find(network)?, find(image)?);
-        let session = Session { token, project, compute, network, image, version: OLDEST };
+        let session = Session { token, project, compute, network, image, version: MIN_MICROVERSION };
         let version = self.microversion(&session).await?;
         Ok((Session { version, ..session }, life))
     }
@@ -180,13 +175,13 @@ impl Keystone {
         let root = answer.json::<Root>().await?;
         let version = &root.version.version;
         let newest = version.strip_prefix("2.").and_then(|minor| minor.parse::<u32>().ok()).unwrap_or_default();
-        if newest < OLDEST {
+        if newest < MIN_MICROVERSION {
             let version = shared::text::sanitize_to(version, 20);
             return Err(invalid(format!(
-                "Nova's newest microversion is {version}: 2.{OLDEST} is needed to record servers"
+                "Nova's newest microversion is {version}: 2.{MIN_MICROVERSION} is needed to record servers"
             )));
         }
-        Ok(newest.min(NEWEST))
+        Ok(newest.min(MAX_MICROVERSION))
     }
 }
 

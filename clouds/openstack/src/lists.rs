@@ -5,27 +5,26 @@ use std::time::{Duration, Instant};
 
 use cloud_common::{Charge, ListBatcher};
 use cloud_http::{CallError, StatusCode};
-use futures::{FutureExt, TryFutureExt};
+use futures::FutureExt;
+use serde::de::DeserializeOwned;
 use shared::cloud::{CloudError, CloudErrorKind, Priority};
 use tokio::time::timeout;
 
 use crate::account::Account;
 use crate::keystone::Service;
-use crate::names::REQUEST_ID;
-use crate::pages::{Flavors, FloatingIps, HasMarker, Images, Networks, Page, Ports, Servers};
+use crate::names::REQUEST_ID_HEADER;
+use crate::pages::{HasMarker, Page};
 use crate::project::{Project, Surroundings};
-use crate::wire::{FloatingIp, Group, Groups, KeyPairs};
+use crate::wire::{Flavor, FloatingIp, Group, Image, KeyPair, Network, Port, Server};
 
-/// Most entries of one list.
-const ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 
 /// Server groups of one call.
-const GROUPS: usize = 100;
+const GROUPS_PER_PAGE: usize = 100;
 
-/// How long a snapshot may take.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// How long flavors, networks and key pairs are remembered.
+/// How long flavors, networks and key pairs are cached.
 const SURROUNDINGS_TTL: Duration = Duration::from_mins(1);
 
 /// Lists a project once for everybody who asks at the same time.
@@ -38,14 +37,14 @@ pub(crate) fn lists(account: &Arc<Account>) -> ListBatcher<(), Arc<Project>> {
                 |_| CloudError::new(CloudErrorKind::Unavailable, "the lists of the project take more than a minute");
             let project = timeout(SNAPSHOT_TIMEOUT, list_project(&account, priority).boxed()).await.map_err(late)??;
             let project = Arc::new(project);
-            account.listed(&project);
+            account.keep(&project);
             Ok(project)
         }
         .boxed()
     })
 }
 
-/// Five lists at once. A list that fails is an error of all: nothing must seem to be gone.
+/// Five lists at once, all or none: nothing must seem to be gone.
 pub(crate) async fn list_project(account: &Account, priority: Priority) -> Result<Project, CloudError> {
     let begun = Instant::now();
     let session = account.session().await?;
@@ -53,17 +52,17 @@ pub(crate) async fn list_project(account: &Account, priority: Priority) -> Resul
     let (ports, ips) = (format!("/ports?project_id={id}&limit=1000"), format!("/floatingips?project_id={id}"));
     let images = format!("/images?owner={id}&limit=100");
     let of_network = async {
-        let ports = pages::<Ports>(account, priority, Service::Network, &ports).await?;
+        let ports = pages::<Port>(account, priority, Service::Network, &ports).await?;
         // The ports came from Neutron, so a 404 here is Neutron's own.
         Ok((ports, floating_ips(account, priority, &ips).await?))
     };
     let (surroundings, servers, groups, (ports, floating_ips), images) = futures::try_join!(
         surroundings(account, priority),
         // With a limit, Nova omits the servers of a cell that does not answer.
-        pages::<Servers>(account, priority, Service::Compute, "/servers/detail"),
+        pages::<Server>(account, priority, Service::Compute, "/servers/detail"),
         groups(account, priority),
         of_network,
-        pages::<Images>(account, priority, Service::Image, &images),
+        pages::<Image>(account, priority, Service::Image, &images),
     )?;
     let mut charges = Vec::new();
     let (servers, groups, ports) = (servers.into(&mut charges), groups.into(&mut charges), ports.into(&mut charges));
@@ -82,17 +81,15 @@ async fn surroundings(account: &Account, priority: Priority) -> Result<Arc<Surro
     Ok(found)
 }
 
-/// Three lists at once.
 async fn list_surroundings(account: &Account, priority: Priority) -> Result<Surroundings, CloudError> {
     let networks = format!("/networks?project_id={}&fields=id&fields=project_id", account.session().await?.project);
     let (flavors, networks, keys) = futures::try_join!(
-        pages::<Flavors>(account, priority, Service::Compute, "/flavors/detail?limit=1000"),
-        pages::<Networks>(account, priority, Service::Network, &networks),
-        account.get::<KeyPairs>(priority, Service::Compute, "/os-keypairs").map_err(CloudError::from),
+        pages::<Flavor>(account, priority, Service::Compute, "/flavors/detail?limit=1000"),
+        pages::<Network>(account, priority, Service::Network, &networks),
+        pages::<KeyPair>(account, priority, Service::Compute, "/os-keypairs"),
     )?;
-    let (KeyPairs { all: keys }, charge) = keys;
-    let mut charges = vec![charge];
-    let (flavors, networks) = (flavors.into(&mut charges), networks.into(&mut charges));
+    let mut charges = Vec::new();
+    let (flavors, networks, keys) = (flavors.into(&mut charges), networks.into(&mut charges), keys.into(&mut charges));
     Ok(Surroundings { flavors, networks, keys, charges })
 }
 
@@ -103,12 +100,11 @@ struct List<T> {
 }
 
 impl<T: HasMarker> List<T> {
-    /// What is kept of a list has its own part of the memory, so that there is one left for answers.
+    /// A list has its own part of the memory, so that one is left for answers.
     fn new(account: &Account, path: &str) -> Self {
         Self { all: Vec::new(), charge: account.charge(path) }
     }
 
-    /// One more page.
     fn add(&mut self, items: Vec<T>, charge: &Charge, path: &str) -> Result<(), CloudError> {
         let failed = |kind, has: &str| {
             let path = path.split('?').next().unwrap_or_default();
@@ -119,8 +115,8 @@ impl<T: HasMarker> List<T> {
             return failed(CloudErrorKind::Unavailable, "entries than there is memory for");
         }
         self.all.extend(items);
-        if self.all.len() > ENTRIES {
-            return failed(CloudErrorKind::Invalid, &format!("than {ENTRIES} entries"));
+        if self.all.len() > MAX_ENTRIES {
+            return failed(CloudErrorKind::Invalid, &format!("than {MAX_ENTRIES} entries"));
         }
         Ok(())
     }
@@ -144,9 +140,9 @@ pub(crate) async fn groups_now(account: &Account) -> Result<Vec<Group>, CloudErr
 async fn groups(account: &Account, priority: Priority) -> Result<List<Group>, CloudError> {
     let mut list = List::new(account, "/os-server-groups");
     loop {
-        let path = format!("/os-server-groups?limit={GROUPS}&offset={}", list.all.len());
-        let (Groups { all: some }, charge) = account.get(priority, Service::Compute, &path).await?;
-        let is_last = some.len() < GROUPS;
+        let path = format!("/os-server-groups?limit={GROUPS_PER_PAGE}&offset={}", list.all.len());
+        let (Page { items: some, .. }, charge) = account.get(priority, Service::Compute, &path).await?;
+        let is_last = some.len() < GROUPS_PER_PAGE;
         list.add(some, &charge, &path)?;
         if is_last {
             return Ok(list);
@@ -156,45 +152,45 @@ async fn groups(account: &Account, priority: Priority) -> Result<List<Group>, Cl
 
 /// A cloud without routers has none.
 async fn floating_ips(account: &Account, priority: Priority, path: &str) -> Result<List<FloatingIp>, CloudError> {
-    let first = account.get::<FloatingIps>(priority, Service::Network, path).await;
+    let first = account.get::<Page<FloatingIp>>(priority, Service::Network, path).await;
     match first {
-        Err(CallError::Rejected(no)) if no.status == StatusCode::NOT_FOUND && no.headers.contains_key(REQUEST_ID) => {
+        Err(CallError::Rejected(no))
+            if no.status == StatusCode::NOT_FOUND && no.headers.contains_key(REQUEST_ID_HEADER) =>
+        {
             Ok(List::new(account, path))
         }
         first => rest(account, priority, Service::Network, path, first?).await,
     }
 }
 
-async fn pages<P: Page<Item: HasMarker>>(
+async fn pages<T: DeserializeOwned + HasMarker>(
     account: &Account,
     priority: Priority,
     service: Service,
     path: &str,
-) -> Result<List<P::Item>, CloudError> {
-    let first = account.get::<P>(priority, service, path).await?;
+) -> Result<List<T>, CloudError> {
+    let first = account.get::<Page<T>>(priority, service, path).await?;
     rest(account, priority, service, path, first).await
 }
 
 /// Every page after the first. A page's link is a URL by a stranger: only its last item's ID is taken.
-async fn rest<P: Page<Item: HasMarker>>(
+async fn rest<T: DeserializeOwned + HasMarker>(
     account: &Account,
     priority: Priority,
     service: Service,
     path: &str,
-    (first, charge): (P, Charge),
-) -> Result<List<P::Item>, CloudError> {
-    let (items, mut more) = first.open();
-    let mut list = List::new(account, path);
-    list.add(items, &charge, path)?;
+    (first, charge): (Page<T>, Charge),
+) -> Result<List<T>, CloudError> {
+    let (mut more, mut list) = (first.has_next(), List::new(account, path));
+    list.add(first.items, &charge, path)?;
     drop(charge);
     loop {
         let Some(last) = list.all.last().filter(|_| more) else { return Ok(list) };
         let mark: String = url_encoded(last.marker());
         let sign = if path.contains('?') { '&' } else { '?' };
-        let (page, charge) = account.get::<P>(priority, service, &format!("{path}{sign}marker={mark}")).await?;
-        let (items, is_more) = page.open();
-        more = is_more && !items.is_empty();
-        list.add(items, &charge, path)?;
+        let (page, charge) = account.get::<Page<T>>(priority, service, &format!("{path}{sign}marker={mark}")).await?;
+        more = page.has_next() && !page.items.is_empty();
+        list.add(page.items, &charge, path)?;
     }
 }
 

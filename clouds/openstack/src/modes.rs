@@ -10,10 +10,9 @@ use std::sync::Arc;
 
 use cloud_recreate::Planner;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use shared::cloud::{
-    CloudError, ClusterRef, Driver as CloudDriver, InstanceState, Lifecycle, Listing, Outcome, Priority, Profile,
-    Target, Verb,
+    CloudError, CloudFuture, ClusterRef, Driver as CloudDriver, InstanceState, Lifecycle, Listing, Outcome, Priority,
+    Profile, Target, Verb,
 };
 use shared::power::Power;
 
@@ -85,7 +84,7 @@ impl CloudDriver for Modes {
         }
     }
 
-    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> CloudFuture<'a, Listing> {
         async move {
             let found = self.planner.list(target, priority).await?;
             if target.cluster.desired == Power::Running {
@@ -96,12 +95,7 @@ impl CloudDriver for Modes {
         .boxed()
     }
 
-    fn advance<'a>(
-        &'a self,
-        target: &'a Target,
-        verb: Verb,
-        ids: &'a [String],
-    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+    fn advance<'a>(&'a self, target: &'a Target, verb: Verb, ids: &'a [String]) -> CloudFuture<'a, Outcome> {
         async move {
             match self.shelving(target, Some(verb)).await? {
                 Some(shelving) => shelving.advance(verb, ids).await,
@@ -111,7 +105,7 @@ impl CloudDriver for Modes {
         .boxed()
     }
 
-    fn settle<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<(), CloudError>> {
+    fn settle<'a>(&'a self, target: &'a Target) -> CloudFuture<'a, ()> {
         self.planner.settle(target)
     }
 }

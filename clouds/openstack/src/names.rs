@@ -5,14 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 /// Tag, and key of metadata, that the installer gives to everything of a cluster. Its value is the infraID.
-pub(crate) const CLUSTER: &str = "openshiftClusterID";
+pub(crate) const CLUSTER_KEY: &str = "openshiftClusterID";
 
 /// The header that only the services set: an answer without it is a gateway's.
-pub(crate) const REQUEST_ID: &str = "x-openstack-request-id";
+pub(crate) const REQUEST_ID_HEADER: &str = "x-openstack-request-id";
 
 /// The tag by which a destroyer of a cluster finds what is its own.
 pub(crate) fn tag(infra_id: &str) -> String {
-    format!("{CLUSTER}={infra_id}")
+    format!("{CLUSTER_KEY}={infra_id}")
 }
 
 /// The name of a machine's image.

@@ -5,16 +5,15 @@ use std::time::Instant;
 
 use cloud_common::Charge;
 
-use crate::names::{CLUSTER, Id};
+use crate::names::{CLUSTER_KEY, Id};
 use crate::wire::{Flavor, FloatingIp, Group, Image, KeyPair, Network, Port, Server};
 
 /// Everything in a project that says how a server is made.
 pub(crate) struct Project {
-    /// Its ID.
     pub(crate) id: Id,
     /// When the lists were begun.
     pub(crate) begun: Instant,
-    /// The microversion that Nova was asked with.
+    /// The microversion of the calls to Nova.
     pub(crate) version: u32,
     pub(crate) servers: Vec<Server>,
     pub(crate) ports: Vec<Port>,
@@ -27,11 +26,11 @@ pub(crate) struct Project {
     pub(crate) charges: Vec<Charge>,
 }
 
-/// What seldom changes.
+/// Lists that seldom change.
 pub(crate) struct Surroundings {
     pub(crate) flavors: Vec<Flavor>,
     pub(crate) networks: Vec<Network>,
-    /// Names of the user's key pairs.
+    /// The user's key pairs.
     pub(crate) keys: Vec<KeyPair>,
     #[expect(dead_code, reason = "it is kept, not read")]
     pub(crate) charges: Vec<Charge>,
@@ -41,8 +40,8 @@ impl Server {
     /// Whether it belongs to a cluster. The installer sets metadata and a tag; if both are present, the metadata decides.
     /// A server belongs to one cluster only, so the lists made for all clusters are together no larger than this one.
     pub(crate) fn is_of(&self, infra_id: &str) -> bool {
-        let of_tag = |tag: &'_ String| tag.strip_prefix(CLUSTER)?.strip_prefix('=').map(|of| of == infra_id);
-        let by_metadata = self.metadata.get(CLUSTER).map(|of| of == infra_id);
+        let of_tag = |tag: &'_ String| tag.strip_prefix(CLUSTER_KEY)?.strip_prefix('=').map(|of| of == infra_id);
+        let by_metadata = self.metadata.get(CLUSTER_KEY).map(|of| of == infra_id);
         by_metadata.or_else(|| self.tags.iter().find_map(of_tag)).unwrap_or_default()
     }
 }
@@ -101,7 +100,6 @@ impl Project {
         self.groups.iter().find(is_in)
     }
 
-    /// Whether there is a server group.
     pub(crate) fn has_group(&self, id: &Id) -> bool {
         self.groups.iter().any(|group| group.id == *id)
     }

@@ -102,7 +102,7 @@ impl OpenStack {
             let region = cloud.region.as_deref().map_or_else(|| "-".to_owned(), |region| sanitize_to(region, 40));
             let domain = format!("openstack/{region}/{}", cloud.word()).into();
             let account = Account::new(cloud, self.process.clone(), entry.namespace.as_str().into())?;
-            Ok(Planner::new(crate::driver::Driver::new(account, domain, self.flags.openstack_image_deadline)))
+            Ok(Planner::new(crate::driver::Driver::new(account, domain), self.flags.openstack_image_deadline))
         })
     }
 }
@@ -110,7 +110,6 @@ impl OpenStack {
 #[cfg(test)]
 mod tests {
     use cloud_common::{Dialer, MemoryLimit};
-    use cloud_recreate::Cloud as _;
 
     use super::*;
 
@@ -130,7 +129,7 @@ mod tests {
             let flags = OpenStackFlags { openstack_mode, openstack_allow_http, openstack_image_deadline };
             let secrets = [SecretData::from([("clouds.yaml".to_owned(), file)])];
             let found = OpenStack::new(&flags, &process).driver(&entry, &secrets);
-            let deadline = found.as_ref().map(|planner| planner.cloud().image_deadline());
+            let deadline = found.as_ref().map(|planner| planner.image_deadline);
             assert_eq!(deadline.ok(), (!refused).then_some(openstack_image_deadline), "{scheme}");
             assert!(found.err().is_none_or(|why| why.contains("clouds.c.auth.auth_url is http: write https://")));
         }

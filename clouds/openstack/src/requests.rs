@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use shared::cloud::Priority;
 
 use crate::account::Account;
-use crate::attributes::{Attributes, CYCLE, GroupKind, Port, Volume, described};
+use crate::attributes::{Attributes, CYCLE_KEY, GroupKind, Port, Volume, described};
 use crate::failures::{failure, has_status, is_own_word, not_done, refused_if};
 use crate::keystone::Service::{self, Compute, Network};
 use crate::lists::groups_now;
@@ -80,7 +80,7 @@ impl Calls<'_> {
             Request::DeleteServer(server) => self.delete_server(server).await,
             Request::Restore(server, attributes) => self.restore(server, attributes).await,
             Request::Unmark(server) => {
-                let path = format!("/servers/{server}/metadata/{CYCLE}");
+                let path = format!("/servers/{server}/metadata/{CYCLE_KEY}");
                 self.call(Compute, Method::DELETE, &path, None).await.map(drop).map_err(failure)
             }
         }
@@ -206,7 +206,7 @@ impl Calls<'_> {
             networks.push(json!({"port": id}));
         }
         let mut metadata = of.metadata.clone();
-        metadata.insert(CYCLE.to_owned(), cycle.to_owned());
+        metadata.insert(CYCLE_KEY.to_owned(), cycle.to_owned());
         let mut server = json!({
             "name": machine,
             "imageRef": image,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use cloud_recreate::{AT_ONCE, Failure, Obstacle, Request, SEND_WINDOW, Status};
+use cloud_recreate::{Failure, MAX_IN_FLIGHT, Obstacle, Request, SEND_WINDOW, Status};
 use futures::{FutureExt, StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use shared::cloud::{CloudError, CloudErrorKind, CloudEvent, Instance, InstanceState, Listing, Outcome, Refusal, Verb};
@@ -171,7 +171,7 @@ impl Shelving<'_> {
         let mut outcome = Outcome { refused: refused.clone(), ..Outcome::default() };
         let calls =
             steps.into_iter().map(|(server, step)| async move { (server, self.send(server, step).await) }.boxed());
-        let mut answers = stream::iter(calls.collect::<Vec<_>>()).buffered(AT_ONCE);
+        let mut answers = stream::iter(calls.collect::<Vec<_>>()).buffered(MAX_IN_FLIGHT);
         let state = if verb == Verb::Stop { InstanceState::Stopping } else { InstanceState::Pending };
         while let Some((server, answer)) = answers.next().await {
             match answer {

@@ -204,30 +204,16 @@ pub(crate) struct Group {
     pub(crate) members: Vec<String>,
 }
 
-/// Server groups, which have offsets instead of markers.
-#[derive(Deserialize)]
-pub(crate) struct Groups {
-    #[serde(rename = "server_groups")]
-    pub(crate) all: Vec<Group>,
-}
-
 /// A key pair of the user.
 #[derive(Deserialize)]
 pub(crate) struct KeyPair {
-    pub(crate) keypair: Named,
+    pub(crate) keypair: KeyPairName,
 }
 
 /// What has a name.
 #[derive(Deserialize)]
-pub(crate) struct Named {
+pub(crate) struct KeyPairName {
     pub(crate) name: String,
-}
-
-/// All key pairs of the user: there are few.
-#[derive(Deserialize)]
-pub(crate) struct KeyPairs {
-    #[serde(rename = "keypairs")]
-    pub(crate) all: Vec<KeyPair>,
 }
 
 /// How a volume is attached.
@@ -328,7 +314,6 @@ pub(crate) struct DhcpOption {
     ip_version: Option<u8>,
 }
 
-/// A floating IP.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct FloatingIp {
     pub(crate) id: Id,
@@ -338,7 +323,6 @@ pub(crate) struct FloatingIp {
     pub(crate) fixed_ip_address: Option<String>,
 }
 
-/// A network.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Network {
     pub(crate) id: Id,

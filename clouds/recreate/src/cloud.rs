@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 use fair::Charge;
 use jiff::Timestamp;
@@ -19,36 +18,38 @@ use crate::record::{Machine, Record};
 /// Entries of a record, by name.
 pub type Machines<A> = BTreeMap<String, Machine<A>>;
 
+/// The servers of a cluster, and their images.
+pub type ClusterLists<A> = (Vec<Server<A>>, Vec<Image>);
+
 /// What a new server needs to be like the one before it. Opaque to the planner: it stores and compares them.
 pub trait Attributes: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync {}
 
 impl<A: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync> Attributes for A {}
 
-/// How a server that was made of a record differs from what was recorded.
+/// How a server that was made of a record differs from that record.
 #[derive(Debug)]
 pub struct Difference<A> {
-    /// Whether it lacks some of it. What it has more is its own.
+    /// Whether it lacks some of it. Additions are ignored.
     pub lacks: bool,
-    /// What it does not get back, in the cloud's sanitized words: others have it now.
+    /// What it cannot get back because others have it now, in the cloud's sanitized words.
     pub lost: Vec<String>,
-    /// What is recorded of it as long as it may lack some of that.
+    /// What the record says of it while it may lack some of that.
     pub recorded: A,
 }
 
 /// One account of a cloud that deletes servers to sleep. Every request asks first whether this process may still act.
 pub trait Cloud: Send + Sync {
-    /// See [`Attributes`].
     type Attributes: Attributes;
 
     /// See [`Driver::domain`](shared::cloud::Driver::domain).
     fn domain(&self) -> Arc<str>;
     /// See [`Driver::profile`](shared::cloud::Driver::profile).
     fn profile(&self, cluster: &ClusterRef) -> Profile;
-    /// A server that was made of a record, beside what that says.
+    /// Compares a server that was made of a record with that record.
     fn compare(&self, has: &Self::Attributes, of: &Self::Attributes) -> Difference<Self::Attributes> {
         Difference { lacks: has != of, lost: Vec::new(), recorded: of.clone() }
     }
-    /// The machines of another program's record, each with an image. `None`: the text is no such record.
+    /// The machines of another program's record, each with an image; `None` if the text is no such record.
     ///
     /// # Errors
     /// Why a cluster cannot wake by it.
@@ -56,39 +57,30 @@ pub trait Cloud: Send + Sync {
         let _ = (cluster, text);
         None
     }
-    /// A sealed record for another program, which may wake the cluster by it.
+    /// A sealed record in another program's format, by which that program can wake the cluster.
     fn exported(&self, record: &Record<Self::Attributes>) -> Option<String> {
         let _ = record;
         None
     }
-    /// How far any image of the account was when the images were listed last.
+    /// The status of any image of the account, by the last list.
     fn image(&self, id: &str) -> Option<ImageStatus> {
         let _ = id;
         None
     }
-    /// How long an image may take.
-    fn image_deadline(&self) -> Duration;
-    /// What is made of the lists or of the record of a cluster is charged to a part of the memory by this name.
+    /// The part of the memory by this name, for what is built of a cluster's lists or of its record.
     fn charge(&self, part: &str) -> Charge;
-    /// The time.
     fn now(&self) -> Timestamp;
-    /// A mark for images and servers that was never used before, of letters, digits, `-` and `_`.
+    /// A unique mark for images and servers, of letters, digits, `-` and `_`.
     fn new_cycle(&self) -> String;
-    /// All servers of a cluster, in any state, each of which is [charged](keep).
-    fn servers(
+    /// All servers of a cluster, in any state, and all images that the planner had made of them, each of which is
+    /// [charged](keep).
+    fn list(
         &self,
         cluster: &ClusterRef,
         priority: Priority,
         charge: &mut Charge,
-    ) -> impl Future<Output = Result<Vec<Server<Self::Attributes>>, CloudError>> + Send;
-    /// All images that the planner had made of a cluster's servers, each of which is [charged](keep).
-    fn images(
-        &self,
-        cluster: &ClusterRef,
-        priority: Priority,
-        charge: &mut Charge,
-    ) -> impl Future<Output = Result<Vec<Image>, CloudError>> + Send;
-    /// Sends a request. An answer is no outcome: the next list shows that.
+    ) -> impl Future<Output = Result<ClusterLists<Self::Attributes>, CloudError>> + Send;
+    /// Sends a request. Success means that the cloud has accepted it: the next list shows the outcome.
     fn send(
         &self,
         cluster: &ClusterRef,
@@ -99,19 +91,13 @@ pub trait Cloud: Send + Sync {
 /// Most machines of a cluster: tenants own the lists and the record.
 const MAX_MACHINES: usize = 2_000;
 
-/// Refuses more machines than a cluster has.
-///
-/// # Errors
-/// When there are too many.
+/// Refuses more than [`MAX_MACHINES`].
 pub fn check_size(machines: usize) -> Result<(), CloudError> {
     let message = || format!("the cluster has {machines} machines, more than {MAX_MACHINES}");
     if machines > MAX_MACHINES { Err(CloudError::new(CloudErrorKind::Invalid, message())) } else { Ok(()) }
 }
 
-/// Charges what a value takes, about as the reader counts it: each text, and each name of a field.
-///
-/// # Errors
-/// When there is no room.
+/// Charges a value to the memory, about as the reader counts it: each text and each field name.
 pub fn keep<T: Serialize>(value: T, charge: &mut Charge) -> Result<T, CloudError> {
     struct Size(usize);
 
@@ -145,7 +131,6 @@ pub struct Server<A> {
     pub id: String,
     /// Name of the machine, which outlives the server.
     pub machine: String,
-    /// What it is doing.
     pub status: Status,
     /// The cloud's own word for it.
     pub word: String,
@@ -178,7 +163,6 @@ pub enum Status {
     Stopping,
     /// It could not be made, or broke.
     Failed,
-    /// Being deleted.
     Deleting,
     /// Deleted by someone, and kept for a while: it holds its place and its ports until a second delete.
     SoftDeleted,
@@ -218,7 +202,7 @@ impl Obstacle {
         Self::new("SeveralServers", "several servers have its name: delete or rename those that are not the machine")
     }
 
-    /// A machine that is not moved because of it.
+    /// The refusal to move a machine.
     pub fn refusal(self, machine: &str, kind: CloudErrorKind) -> Refusal {
         Refusal { id: machine.to_owned(), kind, code: self.code, message: self.message }
     }
@@ -237,11 +221,9 @@ pub struct Image {
     pub id: String,
     /// ID of the server that it is of.
     pub server: String,
-    /// Name of the machine.
     pub machine: String,
     /// The cycle in which it was begun.
     pub cycle: String,
-    /// How far it is.
     pub status: ImageStatus,
     /// Whether it has the tag by which a deprovision of its cluster finds it.
     pub is_tagged: bool,
@@ -252,7 +234,6 @@ pub struct Image {
 /// How far an image is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum ImageStatus {
-    /// Being made.
     Saving,
     /// Usable.
     Active,
@@ -313,9 +294,6 @@ pub enum Failure {
 
 impl Failure {
     /// Adds a machine that was refused to an outcome. One in transit, or gone, is none: the next list shows its state.
-    ///
-    /// # Errors
-    /// When the call failed as a whole.
     pub fn note(self, machine: &str, outcome: &mut Outcome) -> Result<(), CloudError> {
         match self {
             Self::Gone | Self::Conflict => {}

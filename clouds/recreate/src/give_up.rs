@@ -5,8 +5,7 @@ use shared::cloud::CloudErrorKind::Refused;
 use shared::cloud::Refusal;
 
 use crate::cloud::{Attributes, Obstacle};
-use crate::limits::{STUCK_TIMEOUT, is_within};
-use crate::record::{Attempt, FailedSleep, IMAGE_FAILED, Machine, Record};
+use crate::record::{Attempt, FailedSleep, IMAGE_FAILED, Machine, Record, STALL_TIMEOUT, is_within};
 use crate::steps::Step;
 use crate::survey::{Stage, Survey, View};
 
@@ -15,51 +14,51 @@ pub(crate) type Steps<'a, A> = Vec<(&'a View<'a, A>, Step<A>)>;
 
 /// Why a sleep cannot go on: what stands in the way of a machine, an image that cannot be made, or a request that the
 /// cloud refuses for too long.
-pub(crate) fn hopeless<A>(now: Timestamp, steps: &Steps<'_, A>, stuck: Option<&FailedSleep>) -> Vec<Refusal> {
+pub(crate) fn abort_causes<A>(now: Timestamp, steps: &Steps<'_, A>, stall: Option<&FailedSleep>) -> Vec<Refusal> {
     let of_machine = steps.iter().filter_map(|(view, step)| match (view.obstacle(), step) {
-        (Some(_), _) if is_past_return([*view]) && !matches!(step, Step::Wait) => None,
+        (Some(_), _) if is_past_point_of_no_return([*view]) && !matches!(step, Step::Wait) => None,
         (Some(why), _) => Some(refusal(view.name, why)),
         (None, Step::Fail(why)) => Some(refusal(view.name, Obstacle::new(IMAGE_FAILED, why))),
         _ => None,
     });
-    let lasts = |stuck: &&FailedSleep| stuck.number > 1 && !is_within(now, stuck.at, STUCK_TIMEOUT);
-    let stuck = stuck.filter(lasts).map(FailedSleep::refusal);
-    of_machine.chain(stuck).collect()
+    let lasts = |stall: &&FailedSleep| stall.number > 1 && !is_within(now, stall.at, STALL_TIMEOUT);
+    let stall = stall.filter(lasts).map(FailedSleep::refusal);
+    of_machine.chain(stall).collect()
 }
 
-/// What holds a sleep up before a pass: what the cloud refused, or a server that is busy. Seen once it is no reason to give
-/// up: the next pass tries again, however late it comes.
-pub(crate) fn busy<A: Attributes>(
+/// What holds a sleep up before a pass: what the cloud refused, or a busy server. One sighting is no reason to give up: the
+/// next pass tries again, however late it comes.
+pub(crate) fn stall_before<A: Attributes>(
     survey: &Survey<A>,
     views: &[View<'_, A>],
     before: Option<FailedSleep>,
 ) -> Option<FailedSleep> {
     let mut busy = views.iter().filter(|view| survey.is_busy(view));
     match before {
-        Some(stuck) if stuck.code != Obstacle::BUSY => Some(stuck),
-        Some(stuck) if busy.clone().any(|view| view.name == stuck.machine) => Some(FailedSleep { number: 2, ..stuck }),
+        Some(stall) if stall.code != Obstacle::BUSY => Some(stall),
+        Some(stall) if busy.clone().any(|view| view.name == stall.machine) => Some(FailedSleep { number: 2, ..stall }),
         _ => busy.next().map(|view| FailedSleep::of(&does_not_halt(view), survey.decided, 1)),
     }
 }
 
 /// The same after a pass: the first request that the cloud refuses, as long as it is refused again, or its machine waits
 /// for a request that may still arrive.
-pub(crate) fn stuck<A: Attributes>(
+pub(crate) fn stall_after<A: Attributes>(
     survey: &Survey<A>,
     views: &[View<'_, A>],
     tried: &[&str],
     before: Option<FailedSleep>,
     refused: &[Refusal],
 ) -> Option<FailedSleep> {
-    let waits = |stuck: &FailedSleep| {
-        let mut of_machine = views.iter().filter(|view| view.name == stuck.machine);
-        !tried.contains(&stuck.machine.as_str()) && of_machine.any(|view| survey.has_no_image(view))
+    let waits = |stall: &FailedSleep| {
+        let mut of_machine = views.iter().filter(|view| view.name == stall.machine);
+        !tried.contains(&stall.machine.as_str()) && of_machine.any(|view| survey.has_no_image(view))
     };
     match before {
-        Some(stuck) if refused.iter().any(|refusal| refusal.id == stuck.machine) => {
-            Some(FailedSleep { number: 2, ..stuck })
+        Some(stall) if refused.iter().any(|refusal| refusal.id == stall.machine) => {
+            Some(FailedSleep { number: 2, ..stall })
         }
-        Some(stuck) if stuck.code == Obstacle::BUSY || waits(&stuck) => Some(stuck),
+        Some(stall) if stall.code == Obstacle::BUSY || waits(&stall) => Some(stall),
         _ => refused.first().map(|refusal| FailedSleep::of(refusal, survey.decided, 1)),
     }
 }
@@ -78,7 +77,7 @@ pub(crate) fn has_begun<A>(views: &[View<'_, A>]) -> bool {
 }
 
 /// Whether every machine has an image by which it may be given up: the sleep goes on with those that it can.
-pub(crate) fn is_past_return<'a, A: 'a>(views: impl IntoIterator<Item = &'a View<'a, A>>) -> bool {
+pub(crate) fn is_past_point_of_no_return<'a, A: 'a>(views: impl IntoIterator<Item = &'a View<'a, A>>) -> bool {
     views.into_iter().all(|view| {
         let is_kept = view.entry.is_some_and(|entry| entry.given_up || entry.image.is_some());
         let is_useless = matches!(view.stage, Stage::Useless | Stage::Stray | Stage::Broken);
@@ -119,5 +118,5 @@ pub(crate) fn give_up<A: Attributes>(
         *machine = Machine { cycle: new_cycle(), image: None, imaged: None, started, ..machine.clone() };
     }
     let number = next.failed.as_ref().map_or(0, |failed| failed.number).saturating_add(1);
-    (next.sealed, next.stuck, next.failed) = (false, None, Some(FailedSleep::of(why, at, number)));
+    (next.sealed, next.stalled, next.failed) = (false, None, Some(FailedSleep::of(why, at, number)));
 }

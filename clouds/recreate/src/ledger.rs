@@ -9,13 +9,12 @@ use shared::record::{Format, RecordError};
 use shared::text::sanitize_to;
 
 use crate::cloud::{Attributes, Cloud, Image, ImageStatus, Server, keep, spend};
-use crate::limits::{REQUEST_LIFETIME, is_within};
 use crate::planner::{PassError, Planner};
-use crate::record::{EntryCopy, Machine, Record};
+use crate::record::{EntryCopy, Machine, REQUEST_LIFETIME, Record, is_within};
 use crate::survey::Survey;
 
 /// A record with its version; `None` if it is made of copies and not stored yet.
-type Recorded<A> = (Record<A>, Option<String>);
+type VersionedRecord<A> = (Record<A>, Option<String>);
 
 impl<C: Cloud> Planner<C> {
     /// The record, read anew.
@@ -25,7 +24,7 @@ impl<C: Cloud> Planner<C> {
         servers: &[Server<C::Attributes>],
         images: &[Image],
         held: &mut Charge,
-    ) -> Result<Option<Recorded<C::Attributes>>, CloudError> {
+    ) -> Result<Option<VersionedRecord<C::Attributes>>, CloudError> {
         let cluster = &target.cluster;
         let Some(Entry { text, version }) = target.ledger.read().await? else {
             return Ok(rebuilt(cluster, servers, images, held)?.map(|record| (record, None)));
@@ -159,7 +158,7 @@ impl<A: Attributes> Survey<A> {
             machine.image = self.ready_image(machine).cloned();
         }
         record.machines.retain(|_, machine| machine.image.is_some());
-        Record { sealed: true, failed: None, stuck: None, ..record }
+        Record { sealed: true, failed: None, stalled: None, ..record }
     }
 
     /// Whether all images that this sleep does not need were tried.

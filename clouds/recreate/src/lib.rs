@@ -15,7 +15,6 @@
 mod cloud;
 mod give_up;
 mod ledger;
-mod limits;
 mod listing;
 mod planner;
 mod record;
@@ -23,9 +22,10 @@ mod steps;
 mod survey;
 
 pub use self::cloud::{
-    Attributes, Cloud, Difference, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server, Status,
-    check_size, keep,
+    Attributes, Cloud, ClusterLists, Difference, Failure, Image, ImageStatus, Machines, Obstacle, Request, Server,
+    Status, check_size, keep,
 };
-pub use self::limits::{MAX_BACKOFF_FACTOR, REQUEST_LIFETIME, SLEEP_RETRY_DELAY, STUCK_TIMEOUT};
-pub use self::planner::{AT_ONCE, MAX_REQUESTS, Planner, SEND_WINDOW};
-pub use self::record::{Attempt, Machine, Record};
+pub use self::planner::{MAX_IN_FLIGHT, MAX_REQUESTS, Planner, SEND_WINDOW};
+pub use self::record::{
+    Attempt, MAX_BACKOFF_FACTOR, Machine, REQUEST_LIFETIME, Record, SLEEP_RETRY_DELAY, STALL_TIMEOUT,
+};

@@ -5,8 +5,7 @@ use shared::cloud::{CloudErrorKind, CloudEvent, Instance, InstanceState, Listing
 use shared::text::name_some;
 
 use crate::cloud::Attributes;
-use crate::limits::{MAX_BACKOFF_FACTOR, REQUEST_LIFETIME, is_within};
-use crate::record::Attempt;
+use crate::record::{Attempt, MAX_BACKOFF_FACTOR, REQUEST_LIFETIME, is_within};
 use crate::survey::{Stage, Survey, View};
 
 impl<A: Attributes> Survey<A> {

@@ -9,27 +9,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fair::Charge;
-use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use shared::cloud::CloudErrorKind::{NotLeader, Throttled, Unavailable};
 use shared::cloud::{
-    CloudError, ClusterRef, Driver, InstanceState, LedgerError, Listing, Outcome, Priority, Profile, Target, Verb,
+    CloudError, CloudFuture, ClusterRef, Driver, InstanceState, LedgerError, Listing, Outcome, Priority, Profile,
+    Target, Verb,
 };
 
 use crate::cloud::{Cloud, Failure, Image, Obstacle, Request, Server, check_size};
-use crate::give_up::{Steps, busy, give_up, has_begun, hopeless, is_past_return, may_be_sealed, refusal, stuck};
-use crate::limits::{MAX_BACKOFF_FACTOR, SLEEP_RETRY_DELAY, is_within};
-use crate::record::{FailedSleep, Record};
+use crate::give_up::{
+    Steps, abort_causes, give_up, has_begun, is_past_point_of_no_return, may_be_sealed, refusal, stall_after,
+    stall_before,
+};
+use crate::record::{FailedSleep, MAX_BACKOFF_FACTOR, Record, SLEEP_RETRY_DELAY, is_within};
 use crate::steps::{MachineFacts, Step, is_new};
 use crate::survey::{Stage, Survey};
 
-/// How long lists are good for the requests of the pass that made them.
+/// How long a pass may act on its own lists.
 const LIST_TTL: Duration = Duration::from_secs(5);
 
-/// Requests of one pass that are under way at once.
-pub const AT_ONCE: usize = 4;
+/// Requests of one pass in flight at once.
+pub const MAX_IN_FLIGHT: usize = 4;
 
 /// Most requests of one call: the rest is for the next pass.
 pub const MAX_REQUESTS: usize = 40;
@@ -37,12 +39,14 @@ pub const MAX_REQUESTS: usize = 40;
 /// How long after its decision a pass sends requests: [`REQUEST_LIFETIME`](crate::REQUEST_LIFETIME) counts from the decision.
 pub const SEND_WINDOW: Duration = Duration::from_secs(20);
 
-/// How often a pass begins again in one call.
+/// How often a pass starts over after a conflict.
 const MAX_CONFLICTS: usize = 3;
 
 /// A driver of the recreate lifecycle.
 pub struct Planner<C: Cloud> {
     cloud: C,
+    /// How long an image may take.
+    pub image_deadline: Duration,
     /// The last lists of each cluster, by infraID, until the pass that asked for them acts.
     lists: Mutex<HashMap<String, Lists<C::Attributes>>>,
 }
@@ -68,17 +72,15 @@ impl From<CloudError> for PassError {
 }
 
 impl<C: Cloud> Planner<C> {
-    /// A driver for this cloud.
-    pub fn new(cloud: C) -> Self {
-        Self { cloud, lists: Mutex::default() }
+    pub fn new(cloud: C, image_deadline: Duration) -> Self {
+        Self { cloud, image_deadline, lists: Mutex::default() }
     }
 
-    /// The cloud.
     pub fn cloud(&self) -> &C {
         &self.cloud
     }
 
-    /// The lists that this pass made, once; then new ones.
+    /// The lists that this pass made, once.
     fn taken(&self, cluster: &ClusterRef) -> Option<Lists<C::Attributes>> {
         let mut lists = self.lists.lock();
         let now = self.cloud.now();
@@ -88,12 +90,7 @@ impl<C: Cloud> Planner<C> {
 
     async fn listed(&self, cluster: &ClusterRef, priority: Priority) -> Result<Lists<C::Attributes>, CloudError> {
         let (at, mut charge) = (self.cloud.now(), self.cloud.charge(&cluster.infra_id));
-        let mut of_images = charge.another();
-        let (servers, images) = futures::try_join!(
-            self.cloud.servers(cluster, priority, &mut charge),
-            self.cloud.images(cluster, priority, &mut of_images)
-        )?;
-        charge.merge(of_images);
+        let (servers, images) = self.cloud.list(cluster, priority, &mut charge).await?;
         Ok(Lists { at, servers, images, charge })
     }
 
@@ -121,7 +118,7 @@ impl<C: Cloud> Planner<C> {
             held,
             now,
             decided: self.cloud.now(),
-            image_deadline: self.cloud.image_deadline(),
+            image_deadline: self.image_deadline,
             owners: HashMap::new(),
             differences: HashMap::new(),
         };
@@ -147,7 +144,7 @@ impl<C: Cloud> Planner<C> {
         for (_, _, request) in requests {
             calls.push(self.send_one(&target.cluster, request, until, &stops));
         }
-        let mut answers = stream::iter(calls).buffered(AT_ONCE);
+        let mut answers = stream::iter(calls).buffered(MAX_IN_FLIGHT);
         let (mut undone, mut failed) = (Vec::new(), None);
         for (machine, state, request) in requests {
             match answers.next().await {
@@ -197,8 +194,7 @@ impl<C: Cloud> Planner<C> {
     }
 
     async fn try_to_move(&self, target: &Target, verb: Verb, ids: &[String]) -> Result<Outcome, PassError> {
-        let priority = if verb == Verb::Stop { Priority::Sleeping } else { Priority::Waking };
-        let survey = self.survey(target, priority, self.taken(&target.cluster)).await?;
+        let survey = self.survey(target, verb.priority(), self.taken(&target.cluster)).await?;
         let mut outcome = Outcome::default();
         let undescribed = survey.undescribed(MAX_REQUESTS);
         if verb == Verb::Start && !undescribed.is_empty() {
@@ -230,14 +226,14 @@ impl<C: Cloud> Planner<C> {
             (view, step)
         };
         let steps: Steps<'_, _> = views.iter().map(step).collect();
-        let may_return = verb == Verb::Stop && failed.is_none() && !is_past_return(&views);
+        let may_return = verb == Verb::Stop && failed.is_none() && !is_past_point_of_no_return(&views);
         // While every machine runs, another try costs no capacity.
-        let before = next.stuck.take().filter(|_| has_begun);
-        next.stuck = (may_return && has_begun).then(|| busy(&survey, &views, before)).flatten();
+        let before = next.stalled.take().filter(|_| has_begun);
+        next.stalled = (may_return && has_begun).then(|| stall_before(&survey, &views, before)).flatten();
         if verb == Verb::Stop {
             outcome.refused = match &failed {
                 Some(failed) => vec![failed.refusal()],
-                None => hopeless(survey.now, &steps, next.stuck.as_ref()),
+                None => abort_causes(survey.now, &steps, next.stalled.as_ref()),
             };
             if let Some(first) = outcome.refused.first().filter(|_| may_return) {
                 if has_begun {
@@ -283,7 +279,7 @@ impl<C: Cloud> Planner<C> {
                 refused.push(refusal(machine, Obstacle::new(error.kind.into(), &error.message)));
             }
             let tried: Vec<&str> = requests.iter().map(|(machine, ..)| machine.as_str()).collect();
-            after.stuck = stuck(&survey, &views, &tried, after.stuck, &refused);
+            after.stalled = stall_after(&survey, &views, &tried, after.stalled, &refused);
         }
         if after != next {
             // They need not wait until an earlier request can no longer arrive. If this fails, they do.
@@ -359,7 +355,7 @@ impl<C: Cloud> Driver for Planner<C> {
         self.cloud.profile(cluster)
     }
 
-    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> BoxFuture<'a, Result<Listing, CloudError>> {
+    fn list<'a>(&'a self, target: &'a Target, priority: Priority) -> CloudFuture<'a, Listing> {
         async move {
             let survey = self.survey(target, priority, None).await?;
             let listing = survey.listing();
@@ -372,16 +368,11 @@ impl<C: Cloud> Driver for Planner<C> {
         .boxed()
     }
 
-    fn advance<'a>(
-        &'a self,
-        target: &'a Target,
-        verb: Verb,
-        ids: &'a [String],
-    ) -> BoxFuture<'a, Result<Outcome, CloudError>> {
+    fn advance<'a>(&'a self, target: &'a Target, verb: Verb, ids: &'a [String]) -> CloudFuture<'a, Outcome> {
         self.move_all(target, verb, ids).boxed()
     }
 
-    fn settle<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<(), CloudError>> {
+    fn settle<'a>(&'a self, target: &'a Target) -> CloudFuture<'a, ()> {
         let cleaned = self.clean(target).map_err(|stopped| match stopped {
             PassError::Lost => LedgerError::Conflict.into(),
             PassError::Failed(error) => error,

@@ -1,12 +1,31 @@
-//! The durable record, as it is stored.
+//! The durable record as it is stored, and the timeouts of the requests that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use shared::cloud::ClusterRef;
 use shared::record::Format;
+
+/// How long a request may be in flight: its deadline of 30 s, the way from a proxy to the cloud, and the clock skew of two
+/// controllers.
+pub const REQUEST_LIFETIME: Duration = Duration::from_secs(90);
+
+/// The delay of the next sleep after the first one that was given up.
+pub const SLEEP_RETRY_DELAY: Duration = Duration::from_mins(10);
+
+/// How long a sleep retries what the cloud refuses, and waits for a busy server, while other machines are down.
+pub const STALL_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The backoff grows up to this many times [`REQUEST_LIFETIME`] for creates, and [`SLEEP_RETRY_DELAY`] for sleeps.
+pub const MAX_BACKOFF_FACTOR: u32 = 5;
+
+/// Whether `then` is no longer ago than `time`. A time far ahead comes from a wrong clock and does not count.
+pub(crate) fn is_within(now: Timestamp, then: Timestamp, time: Duration) -> bool {
+    now < then + time && then <= now + REQUEST_LIFETIME
+}
 
 /// What existed, and how far its sleep is. Everything that decides about a request that cannot be undone is in here
 /// before the request is sent.
@@ -17,7 +36,6 @@ use shared::record::Format;
 pub struct Record<A> {
     /// Namespace and name of the cluster.
     pub(crate) cluster: String,
-    /// The cluster's infraID.
     pub infra_id: String,
     /// Whether every machine has its image. Only then may one be given up.
     pub sealed: bool,
@@ -27,14 +45,13 @@ pub struct Record<A> {
     /// Why the last sleep was given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<FailedSleep>,
-    /// The first request of this sleep that the cloud refuses again and again.
+    /// What holds this sleep up: a request that the cloud refuses again and again, or a busy server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stuck: Option<FailedSleep>,
+    pub stalled: Option<FailedSleep>,
     /// By name, which outlives servers.
     pub machines: BTreeMap<String, Machine<A>>,
 }
 
-/// One machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine<A> {
@@ -69,7 +86,7 @@ pub(crate) struct EntryCopy<A> {
     pub(crate) machine: Machine<A>,
 }
 
-/// A request that may be under way.
+/// A request that may be in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     /// How often it was sent.
@@ -88,10 +105,8 @@ pub struct FailedSleep {
     pub at: Timestamp,
     /// The machine that could not be put to sleep.
     pub machine: String,
-    /// One word.
     #[serde(default = "image_failed")]
     pub code: String,
-    /// Why.
     pub message: String,
     /// How often in a row.
     #[serde(default)]
@@ -143,14 +158,13 @@ impl<A> Machine<A> {
 }
 
 impl<A> Record<A> {
-    /// An empty record of a cluster.
     pub fn new(cluster: &ClusterRef) -> Self {
         let (cluster, infra_id) = (name(cluster), cluster.infra_id.clone());
         let machines = BTreeMap::new();
-        Self { cluster, infra_id, sealed: false, cleaned: false, failed: None, stuck: None, machines }
+        Self { cluster, infra_id, sealed: false, cleaned: false, failed: None, stalled: None, machines }
     }
 
-    /// Why servers could not be made is no matter any more: the cluster is to sleep.
+    /// Forgets why servers could not be made: the cluster is to sleep.
     pub(crate) fn forget_faults(&mut self) {
         let started = self.machines.values_mut().filter_map(|machine| machine.started.as_mut());
         started.for_each(|started| started.fault = None);
@@ -215,7 +229,6 @@ fn name(cluster: &ClusterRef) -> String {
 }
 
 impl Attempt {
-    /// The next one.
     pub(crate) fn after(last: Option<&Self>, at: Timestamp) -> Self {
         Self { number: last.map_or(0, |last| last.number).saturating_add(1), at, fault: None }
     }

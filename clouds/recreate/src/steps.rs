@@ -3,12 +3,11 @@
 use shared::duration::go_string;
 
 use crate::cloud::{Attributes, Image, ImageStatus, Request};
-use crate::limits::{MAX_BACKOFF_FACTOR, REQUEST_LIFETIME, is_within};
-use crate::record::{Attempt, Machine};
+use crate::record::{Attempt, MAX_BACKOFF_FACTOR, Machine, REQUEST_LIFETIME, is_within};
 use crate::survey::{Stage, Survey, View};
 
 /// How often an image is tried in one sleep.
-const IMAGE_TRIES: u32 = 2;
+const MAX_IMAGE_TRIES: u32 = 2;
 
 /// What a pass does to one machine: the record is changed first, then the request is sent.
 #[derive(Debug)]
@@ -85,7 +84,7 @@ impl<A: Attributes> MachineFacts<'_, A> {
             (None, None) => return self.image_of(entry, &entry.cycle),
             (None, Some(imaged)) if is_within(survey.now, imaged.at, REQUEST_LIFETIME) => return Step::Wait,
             (Some(ImageStatus::Saving), _) if !survey.is_overdue(entry) => return Step::Wait,
-            _ if tries < IMAGE_TRIES => return self.image_of(entry, &self.new_cycle),
+            _ if tries < MAX_IMAGE_TRIES => return self.image_of(entry, &self.new_cycle),
             (None, _) => "its image vanished".to_owned(),
             (Some(ImageStatus::Failed), _) => "its image failed".to_owned(),
             (Some(ImageStatus::Withheld), _) => "its image was deactivated".to_owned(),

@@ -10,8 +10,7 @@ use shared::cloud::{ClusterRef, InstanceState};
 use shared::record::Format;
 
 use crate::cloud::{Attributes, Difference, Image, ImageStatus, Obstacle, Request, Server, Status};
-use crate::limits::{REQUEST_LIFETIME, is_within};
-use crate::record::{EntryCopy, Machine, Record};
+use crate::record::{EntryCopy, Machine, REQUEST_LIFETIME, Record, is_within};
 
 /// The result of one list.
 #[derive(Debug)]
@@ -21,14 +20,14 @@ pub(crate) struct Survey<A> {
     pub record: Option<(Record<A>, Option<String>)>,
     pub servers: Vec<Server<A>>,
     pub images: Vec<Image>,
-    /// For servers and images.
+    /// Memory of the servers and images.
     pub charge: Charge,
-    /// For the record.
+    /// Memory of the record.
     #[expect(dead_code, reason = "it is kept, not read")]
     pub held: Charge,
     /// When the lists were begun.
     pub now: Timestamp,
-    /// When the decision was made: requests leave soon after.
+    /// When the pass decided: requests leave soon after.
     pub decided: Timestamp,
     /// How long an image may take.
     pub image_deadline: Duration,
@@ -39,19 +38,19 @@ pub(crate) struct Survey<A> {
 }
 
 /// Someone has deleted the image of a machine that may not run again. Nothing is touched.
-const NO_IMAGE: &str = "IMAGE-MISSING";
+const IMAGE_GONE: &str = "IMAGE-MISSING";
 
 /// The image of a machine that may not run again may not be used for now. Nothing is touched.
-const WITHHELD: &str = "IMAGE-DEACTIVATED";
+const IMAGE_DEACTIVATED: &str = "IMAGE-DEACTIVATED";
 
 /// Beside a record there is a server of its machine's name that the record does not know. Nothing is touched.
-const FOREIGN: &str = "FOREIGN";
+const FOREIGN_SERVER: &str = "FOREIGN";
 
 /// A name that several servers have. Nothing is touched.
-const SEVERAL: &str = "SEVERAL-SERVERS";
+const SEVERAL_SERVERS: &str = "SEVERAL-SERVERS";
 
-/// The words for a machine that nothing can be made of any more.
-const MISSING: &str = "its image is gone, and its server was given up. Once all others run, delete the Secret with the record: \
+/// What the owner of a machine without an image can do.
+const IMAGE_GONE_ADVICE: &str = "its image is gone, and its server was given up. Once all others run, delete the Secret with the record: \
                        the cluster goes on without it";
 
 /// Where a machine stands.
@@ -80,11 +79,10 @@ pub(crate) enum Stage {
     Unrestored,
     /// A server that a late request has made of an older image: it is deleted.
     Stray,
-    /// Something that the planner does not know.
+    /// A state that the planner does not know, by its word.
     Odd(String),
 }
 
-/// One machine.
 #[derive(Debug)]
 pub(crate) struct View<'a, A> {
     pub name: &'a str,
@@ -115,10 +113,12 @@ impl<A> View<'_, A> {
         let shown = shown.filter(|obstacle| self.entry.is_none() || obstacle.code != Obstacle::BUSY);
         match &self.stage {
             Stage::Odd(word) => Some(match word.as_str() {
-                SEVERAL => Obstacle::several(),
-                NO_IMAGE => Obstacle::new("ImageMissing", MISSING),
-                WITHHELD => Obstacle::new("ImageDeactivated", "its image is deactivated: have the cloud reactivate it"),
-                FOREIGN => Obstacle::new("ForeignServer", "a server that its record does not know has its name"),
+                SEVERAL_SERVERS => Obstacle::several(),
+                IMAGE_GONE => Obstacle::new("ImageMissing", IMAGE_GONE_ADVICE),
+                IMAGE_DEACTIVATED => {
+                    Obstacle::new("ImageDeactivated", "its image is deactivated: have the cloud reactivate it")
+                }
+                FOREIGN_SERVER => Obstacle::new("ForeignServer", "a server that its record does not know has its name"),
                 word => shown.cloned().unwrap_or_else(|| {
                     Obstacle::new(Obstacle::STATUS, &format!("its state is {word}, which is neither on nor off"))
                 }),
@@ -130,7 +130,7 @@ impl<A> View<'_, A> {
         }
     }
 
-    /// Whether it is where it should be in the end.
+    /// Whether it has arrived at a stage, with no server beside it.
     pub fn is_at(&self, stage: &Stage) -> bool {
         self.stage == *stage && self.extra.is_none()
     }
@@ -180,7 +180,7 @@ impl<A: Attributes> Survey<A> {
                 [] if gone.iter().all(|server| server.status == Status::SoftDeleted) => None,
                 [] => view(None, None, Stage::Deleting),
                 [server] => view(Some(*server), None, unrecorded(server)),
-                [first, ..] => view(Some(*first), None, Stage::Odd(SEVERAL.to_owned())),
+                [first, ..] => view(Some(*first), None, Stage::Odd(SEVERAL_SERVERS.to_owned())),
             };
         };
         let (strays, mut live): (Vec<_>, Vec<_>) =
@@ -205,7 +205,7 @@ impl<A: Attributes> Survey<A> {
             None if is_under_way(entry, self.now) => view(None, None, Stage::Starting),
             None if self.ready_image(entry).is_none() => view(None, None, self.without_image(entry)),
             None => view(None, None, Stage::Gone),
-            Some(_) if several => view(live.first().copied(), None, Stage::Odd(SEVERAL.to_owned())),
+            Some(_) if several => view(live.first().copied(), None, Stage::Odd(SEVERAL_SERVERS.to_owned())),
             // Until the other one has failed, it may take this one's ports.
             Some(first) if waits && first.cycle.is_some() => view(Some(*first), extra, Stage::Starting),
             Some(first) => view(Some(*first), extra, self.recorded(entry, first)),
@@ -214,7 +214,7 @@ impl<A: Attributes> Survey<A> {
 
     fn without_image(&self, entry: &Machine<A>) -> Stage {
         let is_withheld = self.image(entry).is_some_and(|image| image.status == ImageStatus::Withheld);
-        Stage::Odd(if is_withheld { WITHHELD } else { NO_IMAGE }.to_owned())
+        Stage::Odd(if is_withheld { IMAGE_DEACTIVATED } else { IMAGE_GONE }.to_owned())
     }
 
     /// Whether a server is on its way out. One that someone has deleted is kept for a while, with its ports: if it has its
@@ -239,7 +239,7 @@ impl<A: Attributes> Survey<A> {
             (false, _) => {}
         }
         if !is_old && server.cycle.is_none() {
-            return Stage::Odd(FOREIGN.to_owned());
+            return Stage::Odd(FOREIGN_SERVER.to_owned());
         }
         match server.status {
             Status::Active if self.differences.get(&server.id).is_some_and(|found| found.lacks) => Stage::Unrestored,
@@ -295,7 +295,6 @@ impl<A: Attributes> Survey<A> {
             && !self.images.iter().any(saving)
     }
 
-    /// Names of all machines.
     pub fn names(&self) -> BTreeSet<String> {
         let recorded = self.record.iter().flat_map(|(record, _)| record.machines.keys());
         recorded.chain(self.servers.iter().map(|server| self.machine(server))).cloned().collect()
@@ -308,7 +307,7 @@ impl<A: Attributes> Survey<A> {
         copy.bounded_text().unwrap_or_default()
     }
 
-    /// Another program's images, by which the cluster is to wake, each with its machine: they are not ours yet.
+    /// Images of another program by which the cluster is to wake, each with its machine: not marked as ours yet.
     pub fn unowned(&self) -> impl Iterator<Item = (&String, &Machine<A>, &Image)> {
         let entries = self.record.iter().flat_map(|(record, _)| &record.machines).filter(|(_, entry)| entry.given_up);
         entries.filter_map(|(name, entry)| {
@@ -317,7 +316,7 @@ impl<A: Attributes> Survey<A> {
         })
     }
 
-    /// What makes so many of them ours.
+    /// The requests that mark at most so many of them as ours.
     pub fn undescribed(&self, most: usize) -> Vec<(String, InstanceState, Request<A>)> {
         let mut unowned = self.unowned().take(most).peekable();
         let all = if unowned.peek().is_some() { self.names() } else { BTreeSet::new() };

@@ -25,7 +25,7 @@ use testbed::openstack::OpenStack;
 use testbed::proxy::faults::{Effect, Rule};
 
 /// How long the cloud gets between two passes.
-const PAUSE: Duration = Duration::from_secs(4);
+const SETTLE_TIME: Duration = Duration::from_secs(4);
 
 /// One project of a world. Clusters of each bench have names of their own.
 struct Services {
@@ -78,7 +78,7 @@ impl Bench for Services {
     }
 
     async fn finish(&self) {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(SETTLE_TIME).await;
     }
 
     async fn fault(&self, fault: Option<Fault>) {

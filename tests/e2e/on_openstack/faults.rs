@@ -14,7 +14,7 @@ use testbed::{Options, World};
 use crate::openstack::{SOON, cluster, observed, record};
 
 /// An image that vanished is made again 90 s after it was asked for: the request could still be under way.
-const LONG: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 const SERVICES: [&str; 4] = ["keystone", "nova", "neutron", "glance"];
 
@@ -43,7 +43,7 @@ impl Subject {
             let mut messages = conditions.filter_map(|condition| condition.message.as_deref());
             messages.any(|message| words.iter().all(|word| message.contains(word)))
         };
-        self.cluster.wait_for(&what, LONG, says).await.map(drop)
+        self.cluster.wait_for(&what, TIMEOUT, says).await.map(drop)
     }
 
     pub(super) async fn server(&self, role: &str) -> Result<Value> {
@@ -145,7 +145,7 @@ async fn what_comes_up_in_the_middle_of_a_sleep_is_named() -> Result<()> {
     subject.says(&["-master-0", "locked"]).await?;
     subject.are(&["PAUSED"]).await.context("the other one is deleted")?;
     subject.act(&master, json!({"unlock": null})).await?;
-    subject.cluster.wait_for_power_state("Hibernating", LONG).await?;
+    subject.cluster.wait_for_power_state("Hibernating", TIMEOUT).await?;
     subject.world.heal("nova", Some(&slow)).await?;
     subject.awake().await
 }
@@ -199,7 +199,7 @@ async fn what_stands_in_the_way_of_a_wake_is_named() -> Result<()> {
     admin.compute(Method::POST, "/flavors", Some(json!({"flavor": again}))).await?;
     subject.says(&["QuotaExceeded", "Quota exceeded for instances"]).await?;
     admin.compute(Method::PUT, &quotas, quota(-1)).await?;
-    subject.cluster.wait_for_power_state("Running", LONG).await.map(drop)
+    subject.cluster.wait_for_power_state("Running", TIMEOUT).await.map(drop)
 }
 
 /// Each service fails for 20 s, and a token is refused: that is named, and over soon after.

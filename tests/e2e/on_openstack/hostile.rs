@@ -21,7 +21,7 @@ use crate::openstack::{SOON, clean, cluster, world};
 
 const NAMESPACE: &str = "hostile";
 /// Clusters of each kind: more than the controller has workers for one namespace.
-const EACH: usize = 6;
+const CLUSTERS_PER_KIND: usize = 6;
 
 /// What each kind of service does, and what its cluster's condition says of it.
 const KINDS: [(&str, &str); 4] = [
@@ -71,7 +71,7 @@ async fn hostile(hub: &Client, model: &Cluster, url: &str) -> Result<()> {
     let (model, clusters) = (json!(model.raw().await?), Api::<ClusterDeployment>::namespaced(hub.clone(), NAMESPACE));
     for (kind, _) in KINDS {
         let keystone = if kind == "metadata" { "http://169.254.169.254".to_owned() } else { format!("{url}/{kind}") };
-        for number in 0..EACH {
+        for number in 0..CLUSTERS_PER_KIND {
             let name = format!("{kind}-{number}");
             // Users of their own: or one login would serve all.
             let auth = json!({
@@ -114,7 +114,7 @@ async fn hostile_services_are_named_and_keep_no_other_cluster_waiting() -> Resul
     ensure!(beside < 3 * alone + Duration::from_secs(30), "{alone:?} alone, {beside:?} beside hostile services");
     let clusters: Api<ClusterDeployment> = Api::namespaced(hub, NAMESPACE);
     for (kind, says) in KINDS {
-        for number in 0..EACH {
+        for number in 0..CLUSTERS_PER_KIND {
             let name = format!("{kind}-{number}");
             testbed::eventually(SOON + Duration::from_mins(3), &format!("{name} says {says:?}"), async || {
                 let found = clusters.get(&name).await?;

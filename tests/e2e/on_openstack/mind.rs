@@ -10,13 +10,13 @@ use testbed::world::handle::Cluster;
 use crate::openstack::{SOON, clean, cluster, likeness, observed, record, world};
 
 /// Clusters at once.
-const AT_ONCE: usize = 6;
+const MAX_IN_FLIGHT: usize = 6;
 
 /// The steps of a sleep, by what they leave behind, and of how many servers.
-const ASLEEP: [(&str, usize); 6] =
+const SLEEP_STEPS: [(&str, usize); 6] =
     [("recorded", 1), ("PAUSED", 1), ("imaged", 2), ("sealed", 1), ("given up", 1), ("deleted", 2)];
 /// The steps of a wake.
-const AWAKE: [(&str, usize); 5] = [("attempted", 1), ("created", 2), ("ACTIVE", 1), ("unmarked", 1), ("clean", 1)];
+const WAKE_STEPS: [(&str, usize); 5] = [("attempted", 1), ("created", 2), ("ACTIVE", 1), ("unmarked", 1), ("clean", 1)];
 
 struct Subject<'a> {
     world: &'a World,
@@ -112,7 +112,7 @@ async fn changes_its_mind(world: &World, number: usize, (step, size): (&str, usi
 #[tokio::test]
 async fn a_mind_may_change_at_any_step() -> Result<()> {
     let world = world().await?;
-    let steps = ASLEEP.map(|step| (step, true)).into_iter().chain(AWAKE.map(|step| (step, false)));
+    let steps = SLEEP_STEPS.map(|step| (step, true)).into_iter().chain(WAKE_STEPS.map(|step| (step, false)));
     let subjects = steps.enumerate().map(|(number, (step, is_asleep))| {
         let world = &world;
         async move {
@@ -121,5 +121,5 @@ async fn a_mind_may_change_at_any_step() -> Result<()> {
             changes_its_mind(world, number, step, is_asleep).await.context(what)
         }
     });
-    stream::iter(subjects).buffer_unordered(AT_ONCE).try_collect().await
+    stream::iter(subjects).buffer_unordered(MAX_IN_FLIGHT).try_collect().await
 }

@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use super::faults::Subject;
 use crate::openstack::{clean, likeness, observed, record};
 
-const SIZE: usize = 6;
+const SERVERS: usize = 6;
 
 /// Longest time that a server may be paused and exist.
-const PAUSED: Duration = Duration::from_mins(3);
+const MAX_PAUSE: Duration = Duration::from_mins(3);
 
 /// Looks at all servers for as long as anybody wants to know how long one of them was paused at most.
 fn watch_pauses(openstack: OpenStack, infra_id: String) -> watch::Receiver<Duration> {
@@ -98,7 +98,7 @@ fn without_lost(all: &[Value]) -> Vec<Value> {
 
 #[tokio::test]
 async fn six_servers_are_not_left_paused_and_nothing_is_lost() -> Result<()> {
-    let subject = Subject::of_size("six", SIZE).await?;
+    let subject = Subject::of_size("six", SERVERS).await?;
     let (world, cluster, openstack) = (&subject.world, &subject.cluster, &subject.openstack);
     let (infra_id, admin) = (cluster.info().infra_id.clone(), world.openstack("admin").await?);
     with_dhcp_option(openstack).await?;
@@ -124,7 +124,7 @@ async fn six_servers_are_not_left_paused_and_nothing_is_lost() -> Result<()> {
     subject.act(&rescued, json!({"unrescue": null})).await?;
     admin.compute(Method::POST, &path, reset("active")).await?;
     subject.says(&["-worker-1: FlavorChanged"]).await?;
-    subject.are(&["ACTIVE"; SIZE]).await?;
+    subject.are(&["ACTIVE"; SERVERS]).await?;
     ensure!(*pauses.borrow() == Duration::ZERO && record(world, cluster).await?.is_none(), "nothing was touched");
 
     // Glance takes two images: all run again, and no image is left.
@@ -137,7 +137,7 @@ async fn six_servers_are_not_left_paused_and_nothing_is_lost() -> Result<()> {
         let paused = *pauses.borrow();
         ensure!(record(world, cluster).await?.is_some_and(|record| json!(record).to_string().contains("hibernation")));
         let (statuses, images) = (subject.statuses().await?, openstack.images(&infra_id).await?);
-        ensure!(paused > Duration::ZERO && statuses == ["ACTIVE"; SIZE], "{paused:?} {statuses:?}");
+        ensure!(paused > Duration::ZERO && statuses == ["ACTIVE"; SERVERS], "{paused:?} {statuses:?}");
         ensure!(images.is_empty(), "{images:?}");
         Ok(())
     })
@@ -167,6 +167,6 @@ async fn six_servers_are_not_left_paused_and_nothing_is_lost() -> Result<()> {
     ensure!(events.contains("NotGivenBack") && events.contains("floating IP 203.0.113."), "{events}");
     let longest = *pauses.borrow();
     eprintln!("no server was paused for longer than {longest:?}");
-    ensure!(longest < PAUSED, "{longest:?}");
+    ensure!(longest < MAX_PAUSE, "{longest:?}");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cloud_common::{Dialer, MemoryLimit};
 use cloud_conformance::TestLedger;
-use cloud_recreate::{Cloud as _, Obstacle, Planner, STUCK_TIMEOUT};
+use cloud_recreate::{Cloud as _, Obstacle, Planner, STALL_TIMEOUT};
 use serde_json::{Value, json};
 use shared::cloud::{ClusterRef, Driver as _, InstanceState, Target, Verb};
 use shared::power::Power;
@@ -17,7 +17,7 @@ use super::*;
 use crate::driver::Driver;
 use crate::lists::{list_project, lists};
 use crate::modes::{Mode, Modes};
-use crate::names::CLUSTER;
+use crate::names::CLUSTER_KEY;
 
 const MIB: usize = 1 << 20;
 
@@ -86,7 +86,7 @@ fn ordinary(number: usize, padding: usize) -> Value {
         ("OS-EXT-AZ:availability_zone", json!("nova")),
         ("config_drive", json!("True")),
         ("tags", json!(["openshiftClusterID=demo"])),
-        ("metadata", json!({"Name": "demo-7xk2p-worker", CLUSTER: "demo"})),
+        ("metadata", json!({"Name": "demo-7xk2p-worker", CLUSTER_KEY: "demo"})),
         ("addresses", json!({"demo-7xk2p-openshift": address})),
         ("os-extended-volumes:volumes_attached", json!([])),
         ("links", json!([{"rel": "self", "href": "x".repeat(padding)}])),
@@ -183,10 +183,10 @@ async fn what_is_made_of_the_lists_is_charged_to_the_cluster() {
             json!({"servers": (0..number).map(|number| ordinary(number, 1_000)).collect::<Vec<_>>()}).to_string();
         let url = services([("/flavors", flavors.clone()), ("/servers/detail", servers)]).await;
         let memory = MemoryLimit::default();
-        let driver = Driver::new(account(&memory, "tenant", url, "user"), "domain".into(), Duration::from_mins(20));
+        let driver = Driver::new(account(&memory, "tenant", url, "user"), "domain".into());
         let cluster = ClusterRef { infra_id: "demo".to_owned(), ..ClusterRef::default() };
         let mut charge = driver.charge(&cluster.infra_id);
-        let found = driver.servers(&cluster, Priority::Waking, &mut charge).await;
+        let found = driver.list(&cluster, Priority::Waking, &mut charge).await;
         let why = found.as_ref().err().map_or("", |error| error.message.as_str());
         assert!(why.contains(expected) && why.is_empty() == expected.is_empty(), "{number}: {why:?}");
         assert!(charge.used() < 12 * MIB && (why.contains("2000") || charge.used() > 180_000), "{charge:?}");
@@ -232,14 +232,14 @@ async fn a_project_with_two_thousand_servers_is_listed_again_and_again() {
 /// A cluster `demo` that sleeps by shelving, of these servers. The last shelving of `b` was given up.
 async fn shelved(servers: &[Value]) -> (Modes, Arc<Planner<Driver>>, Target) {
     let of_demo = servers.iter().cloned().map(|mut server| {
-        server["metadata"] = json!({CLUSTER: "demo"});
+        server["metadata"] = json!({CLUSTER_KEY: "demo"});
         server
     });
     let servers = json!({"servers": of_demo.collect::<Vec<_>>()}).to_string();
     let actions = json!({"instanceActions": [{"action": "shelve", "message": "Error"}]}).to_string();
     let url = services([("/servers/detail", servers), ("/servers/b/os-instance-actions", actions)]).await;
     let account = account(&MemoryLimit::default(), "tenant", url, "user");
-    let planner = Arc::new(Planner::new(Driver::new(account, "domain".into(), Duration::from_mins(20))));
+    let planner = Arc::new(Planner::new(Driver::new(account, "domain".into()), Duration::from_mins(20)));
     let cluster = ClusterRef { infra_id: "demo".to_owned(), desired: Power::Hibernating, ..ClusterRef::default() };
     (Modes::new(planner.clone(), Mode::Shelve), planner, Target { cluster, ledger: Arc::new(TestLedger::default()) })
 }
@@ -263,7 +263,7 @@ async fn a_server_that_is_not_shelved_for_a_minute_brings_the_others_back() {
     let first = pass().await;
     assert!(first.moved.is_empty() && first.refused.len() == 1 && first.refused[0].id == "b", "{first:?}");
     assert_eq!(pass().await, first, "it is tried again");
-    let minute_ago = Instant::now().checked_sub(STUCK_TIMEOUT).unwrap();
+    let minute_ago = Instant::now().checked_sub(STALL_TIMEOUT).unwrap();
     attempts.begin("demo", minute_ago);
     attempts.record("demo", &ids, &first.refused, minute_ago);
     assert_eq!(pass().await, first, "for a minute");
@@ -298,7 +298,7 @@ async fn a_server_that_fails_while_it_is_shelved_brings_the_others_back() {
     for _ in 0..2 {
         assert_eq!(states().await, waits, "for a minute");
     }
-    let minute_ago = Instant::now().checked_sub(STUCK_TIMEOUT).unwrap();
+    let minute_ago = Instant::now().checked_sub(STALL_TIMEOUT).unwrap();
     attempts.begin("demo", minute_ago);
     attempts.record("demo", &[], &before.refused, minute_ago);
     assert_eq!(states().await, [InstanceState::Halted, InstanceState::Unknown, InstanceState::Pending]);
@@ -312,7 +312,7 @@ async fn a_sleep_in_which_all_servers_are_being_shelved_is_not_over() {
     for (task, is_over) in [(Some("shelving"), false), (None, true)] {
         let status = if is_over { "SHELVED_OFFLOADED" } else { "ACTIVE" };
         let (modes, planner, target) = shelved(&[with("a", status, task)]).await;
-        let (attempts, minute_ago) = (&planner.cloud().attempts, Instant::now().checked_sub(STUCK_TIMEOUT).unwrap());
+        let (attempts, minute_ago) = (&planner.cloud().attempts, Instant::now().checked_sub(STALL_TIMEOUT).unwrap());
         attempts.begin("demo", minute_ago);
         modes.list(&target, Priority::Sleeping).await.unwrap();
         let refused = [Obstacle::several().refusal("a", CloudErrorKind::Refused)];

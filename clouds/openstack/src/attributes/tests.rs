@@ -15,7 +15,7 @@ fn server(change: &Value) -> wire::Server {
         "image": {"id": "i"}, "flavor": {"original_name": "m1.small", "ram": 64, "vcpus": 1, "disk": 1}, "key_name": "core", "config_drive": "True",
         "OS-EXT-SRV-ATTR:hostname": "demo-worker-0", "OS-EXT-AZ:availability_zone": "nova",
         "pinned_availability_zone": null, "description": "a worker", "tags": ["openshiftClusterID=demo"],
-        "metadata": {"Name": "demo-worker", CYCLE: "c1"},
+        "metadata": {"Name": "demo-worker", CYCLE_KEY: "c1"},
         "addresses": {
             "z-net": [{"OS-EXT-IPS-MAC:mac_addr": "fa:02"}, {"OS-EXT-IPS-MAC:mac_addr": "fa:02"}],
             "a-net": [{"OS-EXT-IPS-MAC:mac_addr": "fa:01"}],

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use cloud_recreate::ImageStatus;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use shared::cloud::Entry;
+
+use crate::request::{Answer, Refusal, Request, ServerAttributes};
 
 /// How much time passes in a tick.
 pub const TICK: Duration = Duration::from_secs(40);
 
 /// How long a stuck image takes.
-const STUCK: Duration = Duration::from_mins(21);
+const STUCK_IMAGE_TIME: Duration = Duration::from_mins(21);
 
 /// How long a server that was deleted softly is kept.
-const RECLAIMED: Duration = Duration::from_mins(10);
+const RECLAIM_TIME: Duration = Duration::from_mins(10);
 
 /// Status of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// Being made.
     #[default]
     Build,
     /// Runs.
@@ -33,7 +33,6 @@ pub enum Status {
     Error,
     /// Deleted at this time, and kept for a while with its ports.
     SoftDeleted(Timestamp),
-    /// Being deleted.
     Deleting,
     /// Its owner, or the cloud, works on it.
     Busy,
@@ -49,7 +48,6 @@ pub struct Server {
     pub infra_id: String,
     /// Name of the machine, which outlives the server.
     pub machine: String,
-    /// What it is doing.
     pub status: Status,
     /// Whether an image of it is being made: it can be neither unpaused nor imaged meanwhile.
     pub imaging: bool,
@@ -69,27 +67,16 @@ pub struct Server {
     pub by_person: bool,
 }
 
-/// What the planner records of a server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerAttributes {
-    /// Whether it has its tags.
-    pub tagged: bool,
-    /// Whether the ports of the machine are bound to it.
-    pub bound: bool,
-}
-
 /// An image of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// The cluster that it belongs to.
     pub infra_id: String,
-    /// Name of the machine.
     pub machine: String,
     /// ID of the server that it was made of.
     pub server: String,
     /// In which cycle.
     pub cycle: String,
-    /// How far it is.
     pub status: ImageStatus,
     /// What was on the disk when it was begun.
     pub disk: u64,
@@ -97,42 +84,6 @@ pub struct Image {
     pub of_halted: bool,
     /// The copy of its machine's entry that it carries.
     pub copy: Option<String>,
-}
-
-/// What can be asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Request {
-    Servers { infra_id: String },
-    Images { infra_id: String },
-    Plan { infra_id: String, request: cloud_recreate::Request<ServerAttributes> },
-    Read { record: String },
-    Write { record: String, text: String, seen: Option<String> },
-    Clear { record: String, seen: String },
-}
-
-/// What the cloud answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Answer {
-    Servers(Vec<cloud_recreate::Server<ServerAttributes>>),
-    Images(Vec<cloud_recreate::Image>),
-    Record(Option<Entry>),
-    /// A new ID or version; empty where there is none.
-    Done(String),
-}
-
-/// Why the cloud refuses a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// There is no such thing.
-    NotFound,
-    /// Not in this state, or in use.
-    Conflict,
-    /// This machine may not be moved.
-    Locked,
-    /// There may be no more of it.
-    Quota,
 }
 
 /// How the next thing of its kind ends.
@@ -232,7 +183,7 @@ impl Cloud {
             let server = self.servers.get_mut(&image.server).filter(|server| !is_gone(server));
             match (fails, server) {
                 // Its delete frees its server sooner.
-                (Some(Fails::ImageStays), Some(server)) => server.stuck = Some(self.now + STUCK),
+                (Some(Fails::ImageStays), Some(server)) => server.stuck = Some(self.now + STUCK_IMAGE_TIME),
                 (_, Some(server)) if server.stuck.is_some_and(|until| self.now < until) => {}
                 (Some(Fails::ImageVanishes), Some(server)) => {
                     server.imaging = false;
@@ -259,7 +210,7 @@ impl Cloud {
         let ports = (server.infra_id.clone(), server.machine.clone());
         let becomes = match server.status {
             Status::Deleting if !server.by_person && self.fails_as(&[Fails::Delete]).is_some() => Some(Status::Error),
-            Status::SoftDeleted(at) if self.now < at + RECLAIMED => return,
+            Status::SoftDeleted(at) if self.now < at + RECLAIM_TIME => return,
             Status::Deleting | Status::SoftDeleted(_) => None,
             Status::Build if server.builds > 0 => {
                 if let Some(server) = self.servers.get_mut(id) {
@@ -313,10 +264,7 @@ impl Cloud {
     }
 
     /// Executes a request.
-    ///
-    /// # Errors
-    /// When the cloud refuses it.
-    pub fn execute(&mut self, request: Request) -> Result<Answer, Refused> {
+    pub fn execute(&mut self, request: Request) -> Result<Answer, Refusal> {
         match request {
             Request::Servers { infra_id } => {
                 let found = self.servers(&infra_id).map(|(id, server)| self.listed(id, server));
@@ -339,7 +287,7 @@ impl Cloud {
             Request::Read { record } => Ok(Answer::Record(self.records.get(&record).cloned())),
             Request::Write { record, text, seen } => {
                 if self.records.get(&record).map(|entry| &entry.version) != seen.as_ref() {
-                    return Err(Refused::Conflict);
+                    return Err(Refusal::Conflict);
                 }
                 let version = self.id("version");
                 self.judge_record(&text);
@@ -347,9 +295,9 @@ impl Cloud {
                 Ok(Answer::Done(version))
             }
             Request::Clear { record, seen } => {
-                let entry = self.records.get(&record).ok_or(Refused::NotFound)?.clone();
+                let entry = self.records.get(&record).ok_or(Refusal::NotFound)?.clone();
                 if entry.version != seen {
-                    return Err(Refused::Conflict);
+                    return Err(Refusal::Conflict);
                 }
                 self.judge_clear(&entry.text);
                 self.records.remove(&record);
@@ -358,7 +306,7 @@ impl Cloud {
         }
     }
 
-    fn plan(&mut self, infra_id: String, request: cloud_recreate::Request<ServerAttributes>) -> Result<(), Refused> {
+    fn plan(&mut self, infra_id: String, request: cloud_recreate::Request<ServerAttributes>) -> Result<(), Refusal> {
         use cloud_recreate::Request as Plan;
         match request {
             Plan::Pause(server) => self.server(&server, |s| s.status == Status::Active)?.status = Status::Paused,
@@ -369,15 +317,15 @@ impl Cloud {
             }
             Plan::CreateImage { server, machine, cycle } => return self.create_image(server, machine, cycle),
             Plan::Describe(image, copy) => {
-                let found = self.images.get_mut(&image.id).ok_or(Refused::NotFound)?;
+                let found = self.images.get_mut(&image.id).ok_or(Refusal::NotFound)?;
                 (found.server, found.cycle, found.copy) = (image.server, image.cycle, Some(copy));
             }
             Plan::DeleteImage(image) => {
-                self.images.get(&image).ok_or(Refused::NotFound)?;
+                self.images.get(&image).ok_or(Refusal::NotFound)?;
                 if self.keeps_images_in_use
                     && self.made_of.iter().any(|(s, of)| *of == image && self.servers.contains_key(s))
                 {
-                    return Err(Refused::Conflict);
+                    return Err(Refusal::Conflict);
                 }
                 self.judge_image(&image);
                 let image = self.images.remove(&image).filter(|image| image.status == ImageStatus::Saving);
@@ -404,15 +352,15 @@ impl Cloud {
         Ok(())
     }
 
-    fn server(&mut self, id: &str, may: impl Fn(&Server) -> bool) -> Result<&mut Server, Refused> {
+    fn server(&mut self, id: &str, may: impl Fn(&Server) -> bool) -> Result<&mut Server, Refusal> {
         let server = self.servers.get_mut(id).filter(|server| server.status != Status::Deleting);
-        let server = server.ok_or(Refused::NotFound)?;
-        if may(server) { Ok(server) } else { Err(Refused::Conflict) }
+        let server = server.ok_or(Refusal::NotFound)?;
+        if may(server) { Ok(server) } else { Err(Refusal::Conflict) }
     }
 
-    fn create_image(&mut self, server: String, machine: String, cycle: String) -> Result<(), Refused> {
+    fn create_image(&mut self, server: String, machine: String, cycle: String) -> Result<(), Refusal> {
         if self.quota.is_some_and(|(images, _)| self.images.len() >= images) {
-            return Err(Refused::Quota);
+            return Err(Refusal::Quota);
         }
         let may = |s: &Server| matches!(s.status, Status::Active | Status::Paused | Status::Off) && !s.imaging;
         let of = self.server(&server, may)?;
@@ -426,14 +374,14 @@ impl Cloud {
     }
 
     /// Two creates of one machine are both accepted, until one of them has its ports.
-    fn create_server(&mut self, infra_id: String, machine: String, image: &str, cycle: String) -> Result<(), Refused> {
+    fn create_server(&mut self, infra_id: String, machine: String, image: &str, cycle: String) -> Result<(), Refusal> {
         if self.quota.is_some_and(|(_, servers)| self.servers.len() >= servers) {
-            return Err(Refused::Quota);
+            return Err(Refusal::Quota);
         }
         let boots = self.images.get(image).filter(|image| image.status == ImageStatus::Active);
-        let disk = boots.ok_or(Refused::NotFound)?.disk;
+        let disk = boots.ok_or(Refusal::NotFound)?.disk;
         if self.ports.contains_key(&(infra_id.clone(), machine.clone())) {
-            return Err(Refused::Conflict);
+            return Err(Refusal::Conflict);
         }
         let id = self.id("server");
         self.made_of.insert(id.clone(), image.to_owned());

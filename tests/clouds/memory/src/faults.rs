@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use cloud_common::Permit;
 use futures::FutureExt;
-use futures::future::BoxFuture;
 use jiff::Timestamp;
-use shared::cloud::{CloudError, CloudErrorKind, Entry, Ledger, LedgerError};
+use shared::cloud::{CloudError, CloudErrorKind, Entry, Ledger, LedgerError, LedgerFuture};
 
-use crate::cloud::{Answer, Cloud, Refused, Request, TICK};
+use crate::cloud::{Cloud, TICK};
+use crate::request::{Answer, Refusal, Request};
 
 /// The error of a request that may be under way.
 pub(crate) const NO_ANSWER: &str = "no answer";
@@ -66,7 +66,6 @@ impl Account {
         Self { permit, ..self.clone() }
     }
 
-    /// The cloud.
     pub fn cloud(&self) -> MutexGuard<'_, Cloud> {
         self.cloud.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,7 +107,7 @@ impl Account {
     }
 
     /// Sends a request. Never returns if the process dies.
-    pub(crate) async fn send(&self, request: Request) -> Result<Result<Answer, Refused>, CloudError> {
+    pub(crate) async fn send(&self, request: Request) -> Result<Result<Answer, Refusal>, CloudError> {
         if !(self.permit)() {
             return Err(failure(CloudErrorKind::NotLeader, "not sent: not the leader any more"));
         }
@@ -124,7 +123,7 @@ impl Account {
 
     /// `None` if there will be no answer, `Some(None)` if the caller is gone.
     #[expect(clippy::option_option, reason = "an answer, silence, or death")]
-    fn arrive(&self, request: Request) -> Result<Option<Option<Result<Answer, Refused>>>, CloudError> {
+    fn arrive(&self, request: Request) -> Result<Option<Option<Result<Answer, Refusal>>>, CloudError> {
         let is_ledger = matches!(request, Request::Read { .. } | Request::Write { .. } | Request::Clear { .. });
         let mut road = self.road();
         if road.dead {
@@ -163,7 +162,7 @@ impl Account {
         }
         let mut cloud = self.cloud();
         if road.locked.as_ref().is_some_and(|machine| cloud.is_about(&request, machine)) {
-            return Ok(Some(Some(Err(Refused::Locked))));
+            return Ok(Some(Some(Err(Refusal::Locked))));
         }
         Ok(Some(Some(cloud.execute(request))))
     }
@@ -202,7 +201,7 @@ impl MemoryLedger {
 }
 
 impl Ledger for MemoryLedger {
-    fn read(&self) -> BoxFuture<'_, Result<Option<Entry>, LedgerError>> {
+    fn read(&self) -> LedgerFuture<'_, Option<Entry>> {
         async {
             match self.send(Request::Read { record: self.record.clone() }).await? {
                 Answer::Record(entry) => Ok(entry),
@@ -212,12 +211,7 @@ impl Ledger for MemoryLedger {
         .boxed()
     }
 
-    fn write<'a>(
-        &'a self,
-        text: &'a str,
-        _export: Option<&'a str>,
-        seen: Option<&'a str>,
-    ) -> BoxFuture<'a, Result<String, LedgerError>> {
+    fn write<'a>(&'a self, text: &'a str, _export: Option<&'a str>, seen: Option<&'a str>) -> LedgerFuture<'a, String> {
         async move {
             let (record, text, seen) = (self.record.clone(), text.to_owned(), seen.map(str::to_owned));
             match self.send(Request::Write { record, text, seen }).await? {
@@ -228,7 +222,7 @@ impl Ledger for MemoryLedger {
         .boxed()
     }
 
-    fn clear<'a>(&'a self, seen: &'a str) -> BoxFuture<'a, Result<(), LedgerError>> {
+    fn clear<'a>(&'a self, seen: &'a str) -> LedgerFuture<'a, ()> {
         async move {
             let (record, seen) = (self.record.clone(), seen.to_owned());
             self.send(Request::Clear { record, seen }).await.map(drop)

@@ -9,9 +9,11 @@ mod faults;
 mod planner;
 mod platform;
 mod referee;
+mod request;
 #[cfg(test)]
 mod tests;
 
-pub use self::cloud::{Answer, Cloud, Fails, Image, Refused, Request, Server, ServerAttributes, Status, TICK};
+pub use self::cloud::{Cloud, Fails, Image, Server, Status, TICK};
 pub use self::faults::{Account, MemoryLedger, Mishap};
 pub use self::platform::{Memory, MemoryFlags};
+pub use self::request::{Answer, Refusal, Request, ServerAttributes};

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_common::{Charge, Consumer, MemoryLimit};
-use cloud_recreate::{Cloud, Failure, ImageStatus, Machine, Machines, Obstacle};
+use cloud_recreate::{Cloud, ClusterLists, Failure, ImageStatus, Machine, Machines, Obstacle, Planner};
 use jiff::{Timestamp, ToSpan};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Priority, Profile, ProviderIds};
 
-use crate::cloud::{Answer, Refused, Request, Server, ServerAttributes, Status};
+use crate::cloud::{Server, Status};
 use crate::faults::{Account, NO_ANSWER};
+use crate::request::{Answer, Refusal, Request, ServerAttributes};
 
 impl crate::Cloud {
     pub(crate) fn listed(&self, id: &str, server: &Server) -> cloud_recreate::Server<ServerAttributes> {
@@ -48,6 +49,10 @@ impl crate::Cloud {
 }
 
 impl Account {
+    pub fn planner(&self) -> Planner<Self> {
+        Planner::new(self.clone(), Duration::from_mins(20))
+    }
+
     async fn ask(&self, request: Request) -> Result<Answer, CloudError> {
         self.send(request).await?.map_err(|refused| unexpected(&refused))
     }
@@ -92,10 +97,6 @@ impl Cloud for Account {
         self.cloud().images.get(id).map(|image| image.status)
     }
 
-    fn image_deadline(&self) -> Duration {
-        Duration::from_mins(20)
-    }
-
     fn charge(&self, part: &str) -> Charge {
         MemoryLimit::default().of(Consumer::new("memory", part)).charge()
     }
@@ -108,27 +109,18 @@ impl Cloud for Account {
         self.cloud().id("cycle")
     }
 
-    async fn servers(
+    async fn list(
         &self,
         cluster: &ClusterRef,
         _priority: Priority,
         _charge: &mut Charge,
-    ) -> Result<Vec<cloud_recreate::Server<ServerAttributes>>, CloudError> {
-        match self.ask(Request::Servers { infra_id: cluster.infra_id.clone() }).await? {
-            Answer::Servers(servers) => Ok(servers),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    async fn images(
-        &self,
-        cluster: &ClusterRef,
-        _priority: Priority,
-        _charge: &mut Charge,
-    ) -> Result<Vec<cloud_recreate::Image>, CloudError> {
-        match self.ask(Request::Images { infra_id: cluster.infra_id.clone() }).await? {
-            Answer::Images(images) => Ok(images),
-            other => Err(unexpected(&other)),
+    ) -> Result<ClusterLists<ServerAttributes>, CloudError> {
+        let infra_id = &cluster.infra_id;
+        let servers = self.ask(Request::Servers { infra_id: infra_id.clone() }).await?;
+        let images = self.ask(Request::Images { infra_id: infra_id.clone() }).await?;
+        match (servers, images) {
+            (Answer::Servers(servers), Answer::Images(images)) => Ok((servers, images)),
+            (servers, images) => Err(unexpected(&(servers, images))),
         }
     }
 
@@ -144,10 +136,10 @@ impl Cloud for Account {
         };
         match self.send(request).await.map_err(failed)? {
             Ok(_) => Ok(()),
-            Err(Refused::NotFound) => Err(Failure::Gone),
-            Err(Refused::Conflict) => Err(Failure::Conflict),
-            Err(Refused::Quota) => Err(Failure::NoCapacity(Obstacle::new("QuotaExceeded", "no more of them"))),
-            Err(Refused::Locked) => {
+            Err(Refusal::NotFound) => Err(Failure::Gone),
+            Err(Refusal::Conflict) => Err(Failure::Conflict),
+            Err(Refusal::Quota) => Err(Failure::NoCapacity(Obstacle::new("QuotaExceeded", "no more of them"))),
+            Err(Refusal::Locked) => {
                 let (code, message) = ("Locked".to_owned(), "the machine is locked".to_owned());
                 Err(Failure::Refused(Obstacle { code, message }))
             }

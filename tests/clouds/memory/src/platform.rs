@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use cloud_common::{Access, Platform, Process, SecretData};
-use cloud_recreate::Planner;
 use shared::cloud::{CloudError, ClusterRef, Driver};
 
 use crate::faults;
@@ -35,6 +34,6 @@ impl Platform for Memory {
     }
 
     async fn connect(&self, _account: &(), _secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
-        Ok(Arc::new(Planner::new(self.account.clone())))
+        Ok(Arc::new(self.account.planner()))
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use cloud_recreate::{ImageStatus, Machine, Record};
 use shared::record::Format;
 
-use crate::cloud::{Cloud, Image, Server, ServerAttributes, Status};
+use crate::cloud::{Cloud, Image, Server, Status};
+use crate::request::ServerAttributes;
 
 impl Cloud {
     /// Data that was lost, and promises that were broken.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cloud_common::Permit;
 use cloud_conformance::{Bench, Fault, Intent, Next, conformance_tests};
-use cloud_recreate::{ImageStatus, Planner};
+use cloud_recreate::ImageStatus;
 use futures::FutureExt;
 use proptest::prelude::*;
 use shared::cloud::{CloudErrorKind, ClusterRef, Driver, InstanceState, Priority, Target, Verb};
@@ -15,6 +15,7 @@ use super::*;
 
 mod faults;
 mod obstacles;
+mod records;
 
 /// A cloud in memory on the bench.
 struct MemoryBench(Account);
@@ -32,7 +33,7 @@ fn target(account: &Account, infra_id: &str) -> Target {
 
 impl Bench for MemoryBench {
     fn driver(&self, permit: Permit) -> Arc<dyn Driver> {
-        Arc::new(Planner::new(self.0.by(permit)))
+        Arc::new(self.0.by(permit).planner())
     }
 
     async fn cluster(&self, infra_id: &str, machines: usize) -> Target {
@@ -157,7 +158,7 @@ impl World {
 
     /// One pass by a new process. `None` if it died, or another writer was quicker.
     fn pass(&self) -> Option<Next> {
-        let driver = Planner::new(self.account.clone());
+        let driver = self.account.planner();
         let before = self.account.requests();
         let passed = cloud_conformance::pass(&driver, &self.target, self.intent).now_or_never();
         let requests = self.account.requests() - before;
@@ -167,13 +168,13 @@ impl World {
 
     /// What a list finds.
     fn found(&self) -> shared::cloud::Inventory {
-        let driver = Planner::new(self.account.clone());
+        let driver = self.account.planner();
         cloud_conformance::inventory(&driver, &self.target).now_or_never().unwrap().unwrap()
     }
 
     /// One pass by a new process: what the driver refused.
     fn refused(&self) -> Vec<shared::cloud::Refusal> {
-        let driver = Planner::new(self.account.clone());
+        let driver = self.account.planner();
         let passed = cloud_conformance::pass(&driver, &self.target, self.intent).now_or_never();
         passed.unwrap().map(|(_, outcome)| outcome.refused).unwrap_or_default()
     }

@@ -224,7 +224,7 @@ fn a_cluster_that_was_made_again_under_another_name_is_told_whose_record_it_is()
     world.account.cloud().records.clear();
     let own = world.target.clone();
     "again".clone_into(&mut world.target.cluster.name);
-    let driver = Planner::new(world.account.clone());
+    let driver = world.account.planner();
     let found = driver.list(&world.target, Priority::Idle).now_or_never().unwrap();
     let why = found.unwrap_err();
     assert!(why.message.starts_with("RecordElsewhere: ") && why.message.contains("ns/demo, which"), "{why}");

@@ -271,7 +271,7 @@ fn operator_upgrade() {
     assert_eq!(hub.approved, []);
     let plan = InstallPlan { resource_version: "1532546".to_owned(), versions: vec!["ptp.v4".to_owned()] };
     answers(&mut hub, "spoke1", "install-aaaa4", Answer::Unapproved(plan.clone()));
-    assert_eq!(plan.requeue_at, hub.now.checked_add(APPROVAL_RETRY).ok());
+    assert_eq!(hub.plan().requeue_at, hub.now.checked_add(APPROVAL_RETRY).ok(), "until the view shows it");
     hub.settle();
     let [cluster, name, namespace] = ["spoke1", "install-aaaa4", "openshift-ptp"].map(str::to_owned);
     assert_eq!(hub.approved[0], Approval { cluster, name, namespace, plan });

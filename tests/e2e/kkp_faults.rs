@@ -17,7 +17,7 @@ use shared::kkp::keys;
 use testbed::kkp::server::Act;
 use testbed::{KkpCluster, KkpOptions, eventually};
 
-use self::records::{detail, forged, of_a_paused_cluster, of_another_cluster, request_on_record};
+use self::records::{detail, forged, of_another_cluster, request_on_record};
 use crate::kkp_common::{
     self, SOON, State, is_as_before, nothing_forbidden, start_with, state, up, up_all, up_all_with,
 };
@@ -326,26 +326,23 @@ async fn wakes_without_room(cluster: &KkpCluster) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_without_its_cluster_and_a_cluster_without_its_machines_leave_nothing_behind() -> Result<()> {
     let finalized = KkpOptions { cleanup_finalizers: true, ..KkpOptions::default() };
-    let clusters = [("guarded", small()), ("paused", small()), ("moved", small()), ("quota", finalized)];
+    let clusters = [("guarded", small()), ("moved", small()), ("quota", finalized)];
     let clusters = up_all(&clusters).await?;
-    let [guarded, paused, moved, quota] = &clusters[..] else { bail!("four clusters") };
+    let [guarded, moved, quota] = &clusters[..] else { bail!("three clusters") };
     let guarded = async {
         forged(guarded).await.context("a forged record")?;
         goes(guarded, &json!({ "neverJoin": ["a"] })).await.context("Machines that never join")
     };
-    let paused = async {
-        of_a_paused_cluster(paused).await.context("a record of a paused cluster")?;
-        loses_its_api(paused).await.context("an API server that is lost")
-    };
     let moved = async {
         of_another_cluster(moved).await.context("a record of another cluster")?;
-        goes(moved, &json!({ "joinLate": "8s" })).await.context("Machines that join late")
+        goes(moved, &json!({ "joinLate": "8s" })).await.context("Machines that join late")?;
+        loses_its_api(moved).await.context("an API server that is lost")
     };
     let quota = async {
         has_no_quota(quota).await.context("a quota that is too small")?;
         deleted_asleep(quota).await.context("deleted in its sleep")
     };
-    tokio::try_join!(guarded, paused, moved, quota).map(drop)
+    tokio::try_join!(guarded, moved, quota).map(drop)
 }
 
 /// The end of what came before: the cluster is to run, nothing holds it, and what was seen of it is forgotten.

@@ -89,12 +89,12 @@ impl System for Reachability {
         decide(facts)
     }
 
-    async fn report(&self, facts: &mut Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
-        let cluster = facts.cluster;
+    async fn report(&self, seen: &mut Self::Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
+        let cluster = seen.cluster;
         // Later, never sooner: before its time a reconcile finds nothing to do.
         let jittered = |pause: Duration| pause.mul_f64(rand::random_range(1.0..1.1)) + Duration::from_millis(20);
         let requeue = plan.requeue.map(jittered);
-        let Some(patch) = plan.patch(cluster, facts.now) else { return Ok(Done { requeue, changed: false }) };
+        let Some(patch) = plan.patch(cluster, seen.now) else { return Ok(Done { requeue, changed: false }) };
         let written = self.hub().patch_status(cluster, patch).await.map_err(ReconcileError::status)?;
         target.wrote(&written);
         log_change(cluster, &written);

@@ -1,6 +1,5 @@
-//! Which Machines of a waking cluster are made anew: spot machines whose instances went with the sleep
-//! (docs/reference/hive.md, section 2.1). And which ones stay, and have to name the instance that was made in place of
-//! theirs.
+//! Which Machines of a waking cluster are replaced: spot machines whose instances went with the sleep
+//! (docs/reference/hive.md, section 2.1). And which ones stay, and have to name the new instance in place of theirs.
 //!
 //! Hive goes by when a Machine was last written to, at every look, and so replaces healthy ones. Here a Machine is
 //! replaced only during a wake, only if it is older than the wake, and only if the cloud does not have its instance any
@@ -41,7 +40,7 @@ fn is_lost(machine: &Machine, ids: ProviderIds, alive: &[&Instance], resume_star
     }
 }
 
-/// What a Machine has to say of an instance that was made anew under its name.
+/// What a Machine has to say of the new instance that has its name.
 #[derive(Clone, Copy, Debug)]
 pub struct Rename<'a> {
     /// The Machine.

@@ -45,28 +45,6 @@ pub(super) async fn forged(cluster: &KkpCluster) -> Result<()> {
     Ok(())
 }
 
-/// The seed's team has paused it, and somebody restores the record of an earlier sleep, or another cluster's.
-pub(super) async fn of_a_paused_cluster(cluster: &KkpCluster) -> Result<()> {
-    let uid = cluster.get().await?.uid().context("a UID")?;
-    for (why, uid, reason) in [
-        ("maintenance", uid.as_str(), "RecordUnconfirmed"),
-        ("maintenance", "11111111-1111-1111-1111-111111111111", "RecordForeign"),
-        ("dehydrated by kubectl-hibernate", uid.as_str(), "RecordUnconfirmed"),
-    ] {
-        cluster.patch(&json!({ "spec": { "pause": true, "pauseReason": why } })).await?;
-        let before = state(cluster).await?;
-        create_record(cluster, uid, "AwakePaused").await?;
-        observation(cluster).await?;
-        detail(cluster, reason, "elete it").await?;
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        ensure!(state(cluster).await? == before, "{reason}");
-        delete_record(cluster).await?;
-        observation(cluster).await?;
-        cluster.wait_for_phase(None, SOON).await?;
-    }
-    Ok(())
-}
-
 /// As after a restore of the seed: the sleeping cluster has another UID than its record. The advice is followed, or the
 /// cluster wakes by the copies.
 pub(super) async fn of_another_cluster(cluster: &KkpCluster) -> Result<()> {

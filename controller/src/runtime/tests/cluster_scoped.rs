@@ -53,7 +53,7 @@ impl System for Warden {
     }
 
     async fn report(&self, object: &mut Self::Facts<'_>, _: &mut bool, target: &mut Target<Self>) -> Reconciled<Done> {
-        let key = hub::key_of(object);
+        let key = hub::key_of(*object);
         assert_eq!(key, (String::new(), "only".to_owned()));
         assert!(self.0.newest(key.clone()).is_some(), "the store finds it by its key");
         if target.state.passes < 5 {

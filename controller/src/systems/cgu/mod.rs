@@ -115,22 +115,17 @@ impl System for Upgrades {
         target: &mut Target<Self>,
     ) -> Reconciled<Observed<Facts<'a>>> {
         if let Some((left, is_active)) = self.talm.standby() {
-            if is_active {
-                self.skip(upgrade, "TalmActive", target).await;
-            }
-            let retry = target.state.skipped.retry_in();
+            let retry = if is_active { self.skip(upgrade, "TalmActive", target).await } else { None };
             return Ok(Observed::Rest(Some(retry.map_or(left, |retry| retry.min(left)))));
         }
         // An upgrade that is skipped can still be deleted.
         let is_deleted = upgrade.metadata.deletion_timestamp.is_some();
         if !is_deleted && uses_placement_rules(upgrade) {
-            self.skip(upgrade, "PlacementRules", target).await;
-            return Ok(Observed::Rest(target.state.skipped.retry_in()));
+            return Ok(Observed::Rest(self.skip(upgrade, "PlacementRules", target).await));
         }
         let Some(governance) = self.index.snapshot() else { return Ok(Observed::Rest(Some(UNLISTED_RETRY))) };
         if !is_deleted && governance.is_old() {
-            self.skip(upgrade, "OldDefinition", target).await;
-            return Ok(Observed::Rest(target.state.skipped.retry_in()));
+            return Ok(Observed::Rest(self.skip(upgrade, "OldDefinition", target).await));
         }
         target.state.skipped = EventOnce::default();
         let installs = upgrade.status.as_ref().is_some_and(|status| !status.managed_policies_content.is_empty());
@@ -171,8 +166,8 @@ impl System for Upgrades {
         Ok(Acted::Nothing)
     }
 
-    async fn report(&self, facts: &mut Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
-        let upgrade = facts.upgrade;
+    async fn report(&self, seen: &mut Self::Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
+        let upgrade = seen.upgrade;
         let none = ClusterGroupUpgradeStatus::default();
         let patch = status_patch(upgrade.status.as_ref().unwrap_or(&none), &plan.status);
         let mut changed = !plan.acts.is_empty();
@@ -191,7 +186,7 @@ impl System for Upgrades {
         }
         let events = stream::iter(&plan.events);
         events.for_each_concurrent(EVENTS_AT_ONCE, |event| self.publish(upgrade, event)).await;
-        let requeue_at = [plan.requeue_at, facts.settles_at].into_iter().flatten().min();
+        let requeue_at = [plan.requeue_at, seen.settles_at].into_iter().flatten().min();
         let requeue = requeue_at.map(|at| timeline::age(clock::now(), at));
         Ok(Done { requeue: requeue.into_iter().chain(target.state.no_views.retry_in()).min(), changed })
     }
@@ -287,11 +282,15 @@ impl Upgrades {
         self.hub().events.publish_annotated(about, &name, kind, what, note, details).await
     }
 
-    /// Publishes once why an upgrade is skipped.
-    async fn skip(&self, upgrade: &ClusterGroupUpgrade, reason: &'static str, target: &mut Target<Self>) {
+    /// Publishes once why an upgrade is skipped. Returns when to try again, if the Event could not be written.
+    async fn skip(
+        &self,
+        upgrade: &ClusterGroupUpgrade,
+        reason: &'static str,
+        target: &mut Target<Self>,
+    ) -> Option<Duration> {
         if is_over(upgrade) {
-            target.state.skipped = EventOnce::default();
-            return;
+            return None;
         }
         let note = match reason {
             "TalmActive" => "TALM renews its Lease: hibernate-controller leaves this upgrade to it",
@@ -306,6 +305,7 @@ impl Upgrades {
         };
         let about = upgrade.object_ref(&());
         self.publish_once(&mut target.state.skipped, &about, EventType::Normal, reason, note).await;
+        target.state.skipped.retry_in()
     }
 }
 

@@ -130,7 +130,7 @@ impl System for Fdb {
         Ok(Acted::Nothing)
     }
 
-    async fn report(&self, seen: &mut Observation<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
+    async fn report(&self, seen: &mut Self::Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         let Observation { facts, done } = seen;
         report::done(self, facts, plan, &done.written).await;
         if let Some(error) = done.failure.take() {

@@ -1,5 +1,5 @@
 //! Runs the actions of a plan, in order: those on machines, and once the status is written those on the spoke. An action
-//! never decides; what came of it becomes a fact.
+//! never decides; its outcome becomes a fact.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ async fn set_power_state(
     Ok(written)
 }
 
-/// What came of the calls of one plan, which all do the same.
+/// The outcome of the calls of one plan, which all have the same verb.
 #[derive(Default)]
 struct Moves {
     /// What was tried before this plan.
@@ -198,8 +198,8 @@ async fn call_while_wanted(
 }
 
 async fn call(hive: &Hive, cluster: &ClusterDeployment, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
-    let target = hive.clouds.target(cluster)?;
-    hive.clouds.of(cluster).await?.advance(&target, verb, ids).await
+    let (driver, target) = hive.clouds.of(cluster).await?;
+    driver.advance(&target, verb, ids).await
 }
 
 /// Lets the driver remove what a transition left behind, once every Machine names its instance. The next list shows what
@@ -213,8 +213,8 @@ async fn settle(hive: &Hive, facts: &Facts<'_>) {
         return;
     }
     let result = async {
-        let target = hive.clouds.target(cluster)?;
-        hive.clouds.of(cluster).await?.settle(&target).await
+        let (driver, target) = hive.clouds.of(cluster).await?;
+        driver.settle(&target).await
     };
     let result = result.await;
     called(&hive.hub().metrics, cluster, "settle", &result);

@@ -29,17 +29,17 @@ pub struct ConflictDetector {
 impl ConflictDetector {
     /// Remembers what a write of ours has left.
     pub fn wrote(&mut self, cluster: &ClusterDeployment) {
-        self.ours = Some(words(cluster));
+        self.ours = Some(power_hash(cluster));
     }
 
     /// A write of ours may or may not have succeeded: the next observed state does not count as a conflict.
-    pub fn lost_sight(&mut self) {
+    pub fn forget_last_write(&mut self) {
         self.ours = None;
     }
 
     /// How long to leave the target alone.
     pub fn left_alone(&mut self, cluster: &ClusterDeployment, now: Instant) -> Option<Duration> {
-        let found = words(cluster);
+        let found = power_hash(cluster);
         if self.ours.as_ref().is_some_and(|ours| *ours != found) {
             self.seen.retain(|at| now.duration_since(*at) < FOREIGN_WRITES_WINDOW);
             self.seen.push(now);
@@ -59,7 +59,7 @@ impl ConflictDetector {
 }
 
 /// H, R and P in one number: status, reason and message of each condition, and the power state.
-fn words(cluster: &ClusterDeployment) -> u64 {
+pub fn power_hash(cluster: &ClusterDeployment) -> u64 {
     let conditions = [HIBERNATING, READY].map(|type_| cluster.condition(type_));
     hash(&(conditions.map(|found| found.map(|c| (&c.status, &c.reason, &c.message))), cluster.power_state()))
 }
@@ -101,7 +101,7 @@ mod tests {
         let now = Instant::now();
         for _ in 0..5 {
             detector.wrote(&cluster("Stopping"));
-            detector.lost_sight();
+            detector.forget_last_write();
             assert_eq!(detector.left_alone(&cluster("Hibernating"), now), None);
         }
     }

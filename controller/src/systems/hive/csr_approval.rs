@@ -34,7 +34,7 @@ pub struct CsrApproval {
     approver: Arc<Mutex<Approver>>,
     /// Besides the approver: a reconcile does not wait for a pass.
     awake: Arc<OnceLock<Timestamp>>,
-    /// The same: since when each machine runs, by its names.
+    /// Besides the approver, too: since when each machine runs, by its names.
     run_since: Arc<watch::Sender<HashMap<String, Timestamp>>>,
     /// Since when no pass has succeeded.
     unread: Arc<watch::Sender<Option<Instant>>>,

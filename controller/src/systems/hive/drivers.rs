@@ -5,8 +5,6 @@
 use std::sync::Arc;
 
 use cloud_common::Process;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use kube::ResourceExt;
 use shared::annotation::keys;
 use shared::cloud::{AwsRole, CloudError, CloudErrorKind, ClusterRef, Driver, PlatformSpec, Target};
@@ -31,32 +29,10 @@ pub fn called<T>(metrics: &Metrics, cluster: &ClusterDeployment, call: &'static 
     metrics.called(cloud, call, result, api_call(cloud, call));
 }
 
-/// Finds drivers, and keeps watch on their credentials: what reconciles ask, so that tests can answer without a cloud.
-pub trait CloudAccess: Send + Sync {
-    /// The cluster as its platform knows it, with its durable record. No request is made.
-    ///
-    /// # Errors
-    /// When the cluster lacks what identifies its machines, or no driver serves its platform.
-    fn target(&self, cluster: &ClusterDeployment) -> Result<Target, CloudError>;
-
-    /// The driver for a cluster.
-    ///
-    /// # Errors
-    /// When the cluster does not say where its machines are, or its Secret is missing or refused.
-    fn of<'a>(&'a self, cluster: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>>;
-
-    /// The cloud refused what came with the cluster's credentials: they are read again at the next call. Answers their
-    /// version.
-    fn doubt(&self, cluster: &ClusterDeployment) -> Option<String>;
-
-    /// Whether a cluster's credentials have another version than the one that was refused.
-    fn are_new<'a>(&'a self, cluster: &'a ClusterDeployment, refused: &'a str) -> BoxFuture<'a, bool>;
-}
-
 /// The drivers at work, on every platform.
 pub struct Drivers {
-    hub: Hub,
-    clouds: Vec<Box<dyn Cloud>>,
+    pub(super) hub: Hub,
+    pub(super) clouds: Vec<Box<dyn Cloud>>,
 }
 
 impl Drivers {
@@ -70,36 +46,35 @@ impl Drivers {
         let cloud = self.clouds.iter().find(|cloud| cloud.name() == name).map(|cloud| &**cloud);
         cloud.ok_or_else(|| invalid(format!("platform {name} has no driver")))
     }
-}
 
-impl CloudAccess for Drivers {
-    fn target(&self, cluster: &ClusterDeployment) -> Result<Target, CloudError> {
+    /// The driver for a cluster, and the cluster as its platform knows it, with its durable record.
+    ///
+    /// # Errors
+    /// When the cluster does not say what or where its machines are, no driver serves its platform, or its Secret is
+    /// missing or refused.
+    pub async fn of(&self, cluster: &ClusterDeployment) -> Result<(Arc<dyn Driver>, Target), CloudError> {
         let found = cluster_ref(cluster);
         if found.infra_id.is_empty() {
             let field = if cluster.spec.cluster_metadata.is_some() { ".infraID" } else { "" };
             let field = format!("spec.clusterMetadata{field}");
             return Err(invalid(format!("{field} is missing: cannot identify the cluster's machines")));
         }
-        self.cloud(cluster)?;
+        let driver = self.cloud(cluster)?.driver(&self.hub.client, &found).await?;
         let ledger = SecretLedger::new(&self.hub, cluster, cluster.spec.platform.name());
-        Ok(Target { cluster: found, ledger: Arc::new(ledger) })
+        Ok((driver, Target { cluster: found, ledger: Arc::new(ledger) }))
     }
 
-    fn of<'a>(&'a self, cluster: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {
-        async { self.cloud(cluster)?.driver(&self.hub.client, &cluster_ref(cluster)).await }.boxed()
-    }
-
-    fn doubt(&self, cluster: &ClusterDeployment) -> Option<String> {
+    /// The cloud refused what came with the cluster's credentials: they are read again at the next call. Answers their
+    /// version.
+    pub fn doubt(&self, cluster: &ClusterDeployment) -> Option<String> {
         self.cloud(cluster).ok()?.doubt(&cluster_ref(cluster))
     }
 
-    fn are_new<'a>(&'a self, cluster: &'a ClusterDeployment, refused: &'a str) -> BoxFuture<'a, bool> {
+    /// Whether a cluster's credentials have another version than the one that was refused.
+    pub async fn are_new(&self, cluster: &ClusterDeployment, refused: &str) -> bool {
         let secrets = self.cloud(cluster).map(|cloud| cloud.secrets_of(&cluster_ref(cluster))).unwrap_or_default();
-        async move {
-            let secrets = read_all(&self.hub.client, &secrets).await;
-            secrets.is_ok_and(|secrets| versions(&secrets).is_some_and(|version| version != refused))
-        }
-        .boxed()
+        let secrets = read_all(&self.hub.client, &secrets).await;
+        secrets.is_ok_and(|secrets| versions(&secrets).is_some_and(|version| version != refused))
     }
 }
 

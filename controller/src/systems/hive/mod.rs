@@ -26,7 +26,6 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::cluster_sync::ClusterSyncs;
-use self::drivers::CloudAccess;
 pub use self::drivers::Drivers;
 pub use self::ownership::Ownership;
 use self::state::TargetState;
@@ -44,29 +43,28 @@ type Target = crate::runtime::Target<Hive>;
 /// it.
 const PAGE_SIZE: u32 = 50;
 
-/// Reconciles that follow a pause fall into step by this: a hundred clusters on their way then share a few calls a
-/// round.
-const STEP: Duration = Duration::from_millis(250);
+/// Requeues are aligned to multiples of this: a hundred clusters in transition then share a few calls a round.
+const REQUEUE_STEP: Duration = Duration::from_millis(250);
 
-/// A reconcile takes its time: 1.7 s after it is 2 s after its beginning.
-const RECONCILE_TAKES: Duration = Duration::from_millis(300);
+/// How long a reconcile takes by itself: a requeue 1.7 s after its end is one 2 s after its beginning.
+const RECONCILE_DURATION: Duration = Duration::from_millis(300);
 
 /// How long a reconcile may take before it is given up: longer than the timeouts of all of its calls together.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// What was not written because something else had just been written is written after this time.
-const WRITE_LATER: Duration = Duration::from_secs(2);
+/// A write that was held back because another one had just been made follows after this time.
+const DEFERRED_WRITE_DELAY: Duration = Duration::from_secs(2);
 
-/// Until it is known whose machines are whose, a cluster waits.
-const UNLISTED: Duration = Duration::from_secs(1);
+/// Requeue delay until all objects are listed: before that nothing tells whose machines are whose.
+const UNLISTED_DELAY: Duration = Duration::from_secs(1);
 
-/// Between two reconciles of a cluster whose machines an abandoned call may still reach.
+/// Requeue delay of a cluster whose machines an abandoned call may still reach.
 const UNSURE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The system.
 pub struct Hive {
     handle: Handle<ClusterDeployment>,
-    clouds: Box<dyn CloudAccess>,
+    clouds: Drivers,
     ownership: Arc<Ownership>,
     /// How spokes are reached.
     network: Network,
@@ -75,7 +73,7 @@ pub struct Hive {
     cluster_syncs: ClusterSyncs,
 }
 
-/// Facts, and what came of acting on them.
+/// Facts, and the outcome of the actions.
 pub struct Observation<'a> {
     facts: Facts<'a>,
     /// The object, if an action has written it.
@@ -88,13 +86,13 @@ impl Hive {
     /// Reconciles at most `concurrency` clusters of one namespace at once. `ownership` follows the same watch.
     pub fn new(
         handle: Handle<ClusterDeployment>,
-        clouds: impl CloudAccess + 'static,
+        clouds: Drivers,
         ownership: Arc<Ownership>,
         network: Network,
         settings: decide::Settings,
         concurrency: u16,
     ) -> Self {
-        let (clouds, cluster_syncs) = (Box::new(clouds), ClusterSyncs::default());
+        let cluster_syncs = ClusterSyncs::default();
         Self { handle, clouds, ownership, network, settings, concurrency, cluster_syncs }
     }
 
@@ -152,10 +150,10 @@ impl System for Hive {
         // Thousands of reconciles may wait for company at once: what is rarely needed is in boxes.
         let state = &mut target.state;
         if !self.ownership.is_listed() {
-            return Ok(Observed::Rest(Some(UNLISTED)));
+            return Ok(Observed::Rest(Some(UNLISTED_DELAY)));
         }
         let (sync, older) = (self.sync(cluster, state), older_than(self, cluster));
-        if let Some(left) = state.rests(cluster, sync, older.as_ref()) {
+        if let Some(left) = state.remaining_rest(cluster, sync, older.as_ref()) {
             if !Box::pin(has_new_credentials(self, cluster, state)).await {
                 return Ok(Observed::Rest(Some(state.until_next(left))));
             }
@@ -188,7 +186,7 @@ impl System for Hive {
         Plan { status, requeue, due, watch, ..first }
     }
 
-    async fn report(&self, seen: &mut Observation<'_>, plan: &mut Plan, target: &mut Target) -> Reconciled<Done> {
+    async fn report(&self, seen: &mut Self::Facts<'_>, plan: &mut Plan, target: &mut Target) -> Reconciled<Done> {
         let Observation { facts, written, acted } = seen;
         notice(self, facts.cluster, &mut target.state, plan.notice.as_ref()).await;
         if let Some(status) = record(self, facts, written.as_ref().unwrap_or(facts.cluster), target, plan).await? {
@@ -200,7 +198,7 @@ impl System for Hive {
 
     async fn act_after_report(
         &self,
-        Observation { facts, written, .. }: &mut Observation<'_>,
+        Observation { facts, written, .. }: &mut Self::Facts<'_>,
         plan: &Plan,
         reported: Done,
         target: &mut Target,
@@ -208,7 +206,7 @@ impl System for Hive {
         let before = written.as_ref().unwrap_or(facts.cluster);
         let answered = act::after_report(self, facts, before, target, plan).await?;
         let cluster = answered.as_ref().unwrap_or(before);
-        let requeue = settle(self, &mut target.state, cluster, facts, plan);
+        let requeue = requeue(self, &mut target.state, cluster, facts, plan);
         if cluster.metadata.deletion_timestamp.is_some() {
             target.state = TargetState::default();
             self.forget(&key_of(cluster));
@@ -247,8 +245,7 @@ fn count(hive: &Hive, cluster: &ClusterDeployment) {
     hive.hub().metrics.count(&key_of(cluster), cluster.power_state(), asleep);
 }
 
-/// Whether the Secret that the cloud refused has another version by now. Nothing else is asked, and only after a
-/// refusal.
+/// Whether the Secret that the cloud refused has another version by now. Nothing is read before a refusal.
 async fn has_new_credentials(hive: &Hive, cluster: &ClusterDeployment, state: &TargetState) -> bool {
     match state.refused() {
         Some(version) => hive.clouds.are_new(cluster, version).await,
@@ -271,7 +268,7 @@ async fn record(
         target.state.names_held_back = false;
         return Ok(None);
     };
-    let soon = matches!(plan.requeue, Requeue::After(pause) if pause <= WRITE_LATER);
+    let soon = matches!(plan.requeue, Requeue::After(pause) if pause <= DEFERRED_WRITE_DELAY);
     let names = soon && plan.status.as_ref().is_some_and(|status| status.only_names_machines(cluster));
     target.state.names_held_back = names && !target.state.names_held_back;
     if target.state.names_held_back {
@@ -293,11 +290,11 @@ async fn notice(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetStat
     state.notice.publish(&hive.hub().metrics, Hive::NAME, notice.reason, published).await;
 }
 
-/// Remembers how long the object needs no reconcile as it stands.
+/// When to reconcile again; until then the object needs no reconcile as it stands.
 ///
-/// Reconciles of clusters in transition are spread; those of steady ones keep in step, because they share calls to the
+/// Reconciles of clusters in transition are spread; those of steady ones are aligned, because they share calls to the
 /// cloud.
-fn settle(
+fn requeue(
     hive: &Hive,
     state: &mut TargetState,
     cluster: &ClusterDeployment,
@@ -308,20 +305,20 @@ fn settle(
     let pause = match plan.requeue {
         Requeue::OnChange => None,
         Requeue::After(pause) if pause == steady => Some(in_step(elapsed, Duration::ZERO, steady)),
-        Requeue::After(pause) if pause < STEP => Some(pause),
-        Requeue::After(pause) => Some(in_step(elapsed, pause.saturating_sub(RECONCILE_TAKES), STEP)),
-        Requeue::Retry(pause) => Some(in_step(elapsed, pause, STEP)),
+        Requeue::After(pause) if pause < REQUEUE_STEP => Some(pause),
+        Requeue::After(pause) => Some(in_step(elapsed, pause.saturating_sub(RECONCILE_DURATION), REQUEUE_STEP)),
+        Requeue::Retry(pause) => Some(in_step(elapsed, pause, REQUEUE_STEP)),
     };
     let due = plan.due.map(|due| due + Duration::from_millis(50));
-    let later = plan.status.as_ref().is_some_and(|status| status.defers_progress(cluster)).then_some(WRITE_LATER);
+    let later =
+        plan.status.as_ref().is_some_and(|status| status.defers_progress(cluster)).then_some(DEFERRED_WRITE_DELAY);
     let unsure = state.is_unsure().then_some(UNSURE_PERIOD);
     let pause = [pause, due, later, unsure, state.notice.retry_in()].into_iter().flatten().min()?;
-    state.rest(cluster, facts.sync, facts.identity_taken.as_ref(), pause);
+    state.set_rest(cluster, facts.sync, facts.identity_taken.as_ref(), pause);
     Some(state.until_next(pause))
 }
 
-/// At least `pause`, up to the next step: targets that wait about as long are listed at the same moment, and so by one
-/// call.
+/// At least `pause`, up to the next multiple of `step`: targets that wait about as long are listed by one call.
 fn in_step(elapsed: Duration, pause: Duration, step: Duration) -> Duration {
     let step = step.as_nanos().max(1);
     let past = (elapsed + pause).as_nanos() % step;

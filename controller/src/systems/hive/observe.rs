@@ -81,8 +81,7 @@ async fn machines(
 }
 
 async fn list(hive: &Hive, cluster: &ClusterDeployment) -> Result<Inventory, CloudError> {
-    let target = hive.clouds.target(cluster)?;
-    let driver = Box::pin(hive.clouds.of(cluster)).await?;
+    let (driver, target) = Box::pin(hive.clouds.of(cluster)).await?;
     let listing = driver.list(&target, priority(cluster)).await?;
     hive.ownership.found_in(cluster, driver.domain());
     Ok(Inventory::new(driver.profile(&target.cluster), listing))

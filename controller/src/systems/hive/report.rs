@@ -18,14 +18,14 @@ pub const ACTION: &str = "PowerState";
 /// Tells what a status write changed: one log line, and one Event if the power state is a new one.
 pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &ClusterDeployment) {
     let (from, to, progress) = (before.power_state(), after.power_state(), after.message(PROGRESS));
-    let word = speaks(after);
+    let word = primary_condition(after);
     let message = word.and_then(|word| word.message.as_deref()).unwrap_or_default();
     info!(cluster = full_name(after), from, to, says = message, progress, "status written");
     let failed = reason::is_failure(to);
     if from != to {
         hive.hub().metrics.transitioned(before, after);
     }
-    if from != to || (failed && word != speaks(before)) {
+    if from != to || (failed && word != primary_condition(before)) {
         let type_ = if failed { EventType::Warning } else { EventType::Normal };
         hive.hub().events.publish(&after.object_ref(&()), &full_name(after), type_, (ACTION, to), message).await;
     }
@@ -40,7 +40,7 @@ pub async fn notice(hive: &Hive, cluster: &ClusterDeployment, notice: &Notice) -
 }
 
 /// Of the two conditions, the one that does not point to the other.
-fn speaks(cluster: &ClusterDeployment) -> Option<&Condition> {
+fn primary_condition(cluster: &ClusterDeployment) -> Option<&Condition> {
     let is_asleep = matches!(cluster.reason(READY), "" | reason::STOPPING_OR_HIBERNATING);
     cluster.condition(if is_asleep { HIBERNATING } else { READY })
 }

@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::csr_approval::CsrApproval;
-use super::state::{Connection, SpokeAddress, TargetState};
+use super::state::{Connection, TargetState};
 use super::{Hive, report};
 use crate::fleet::{Member, Verdict};
 use crate::machines;
 use crate::runtime::hub::{full_name, key_of};
-use crate::runtime::{Hub, ReconcileError, System, clock};
+use crate::runtime::{Hub, ReconcileError, System, clock, hash};
 use crate::spoke::reader::SpokeClient;
 use crate::spoke::{self, Network, Route, Scope, SpokeWatch, kubeconfig};
 
@@ -40,8 +40,8 @@ pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut Targe
     if found.is_err() && connection.compared.elapsed() > COMPARE_PERIOD {
         let (_, version) = kubeconfig::read(&hive.hub().client, cluster).await?;
         connection.compared = Instant::now();
-        if connection.address != address(cluster, version) {
-            state.spoke = None; // the next reconcile connects anew
+        if connection.address != address(cluster, version.as_deref()) {
+            state.spoke = None; // the next reconcile reconnects
         }
     }
     found
@@ -110,14 +110,14 @@ async fn open(
     let watch = SpokeWatch::begin(client.clone(), scope, since, hive.handle.panics(), changed, move |client| {
         approval.clone().pass(client)
     });
-    let (now, address) = (Instant::now(), address(cluster, version));
+    let (now, address) = (Instant::now(), address(cluster, version.as_deref()));
     // Held besides that of the reconcile, which is at work on the same target.
     let (tenant, uid) = (hive.tenant(cluster), cluster.metadata.uid.as_deref());
     let mark = hive.hub().marks.begin(Hive::NAME, &tenant, uid, &full_name(cluster)).unwrap_or_default();
     Ok(Connection { watch, _mark: mark, address, opened: now, compared: now, client, spot: None, renamed: None })
 }
 
-/// Makes spot Machines anew that have lost their instances with the sleep.
+/// Replaces spot Machines that lost their instances with the sleep.
 pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState, existing: &Inventory) {
     let Some(connection) = state.spoke.as_mut().filter(|c| c.spot.is_none_or(|at| at.elapsed() > SPOT_PERIOD)) else {
         return;
@@ -150,7 +150,7 @@ pub async fn name_machines(hive: &Hive, cluster: &ClusterDeployment, state: &mut
     }
 }
 
-/// The same before the last trace of a wake is removed. Answers whether it may be.
+/// Renames Machines before the last trace of a wake is removed. Whether all of them have their names.
 pub async fn all_named(hive: &Hive, cluster: &ClusterDeployment, existing: &Inventory) -> bool {
     if existing.instances.iter().all(|instance| instance.provider_id.is_none()) {
         return true;
@@ -187,8 +187,9 @@ pub async fn client(
     Ok((client, version))
 }
 
-fn address(cluster: &ClusterDeployment, version: Option<String>) -> SpokeAddress {
-    SpokeAddress { version, url: active_url(cluster).map(str::to_owned), ip: ip_override(cluster).map(str::to_owned) }
+/// Hash of what decides where a connection leads: the version of the kubeconfig's Secret, and the overrides.
+fn address(cluster: &ClusterDeployment, version: Option<&str>) -> u64 {
+    hash(&(version, active_url(cluster), ip_override(cluster)))
 }
 
 /// The URL at which the API server answers as far as is known: the override while Hive, or whoever owns the condition,

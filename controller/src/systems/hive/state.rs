@@ -7,13 +7,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
-use shared::hive::conditions::{HIBERNATING, READY};
 use shared::hive::decide::{LastAttempt, SyncSetState};
 use shared::hive::identity::Older;
 use shared::hive::preflight::SpokePreflight;
 use tokio::time::Instant;
 
-use super::conflict_detector::ConflictDetector;
+use super::conflict_detector::{ConflictDetector, power_hash};
 use super::csr_approval::CsrApproval;
 use crate::runtime;
 use crate::runtime::crash_marks::WorkMarker;
@@ -28,17 +27,6 @@ const SECRET_PERIOD: Duration = Duration::from_secs(10);
 /// For how long a call that was given up may still reach the cloud: longer than all tries of one call together.
 const IN_FLIGHT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What decides where a connection to a spoke leads.
-#[derive(Debug, PartialEq, Eq)]
-pub struct SpokeAddress {
-    /// Version of the kubeconfig's Secret.
-    pub version: Option<String>,
-    /// The override of its URL, while it is active.
-    pub url: Option<String>,
-    /// The override of its address.
-    pub ip: Option<String>,
-}
-
 /// What a spoke said in a preflight that is yet to be written, and what it is charged.
 pub type Unwritten = (SpokePreflight, Vec<ChargeGuard>);
 
@@ -48,8 +36,8 @@ pub struct Connection {
     pub watch: SpokeWatch,
     /// It reads what a tenant's API server says for as long as it lasts.
     pub _mark: WorkMarker,
-    /// Where it leads.
-    pub address: SpokeAddress,
+    /// Hash of what decides where it leads.
+    pub address: u64,
     /// When it was opened.
     pub opened: Instant,
     /// When that was last compared.
@@ -99,7 +87,12 @@ pub struct TargetState {
 
 impl TargetState {
     /// How long this object, as it is, needs no reconcile.
-    pub fn rests(&self, cluster: &ClusterDeployment, sync: SyncSetState, older: Option<&Older>) -> Option<Duration> {
+    pub fn remaining_rest(
+        &self,
+        cluster: &ClusterDeployment,
+        sync: SyncSetState,
+        older: Option<&Older>,
+    ) -> Option<Duration> {
         let (seen, until) = self.settled?;
         let left = until.saturating_duration_since(Instant::now());
         let news = self.news.swap(false, Ordering::Relaxed);
@@ -107,16 +100,21 @@ impl TargetState {
     }
 
     /// This object, as it is, needs no reconcile for this long.
-    pub fn rest(&mut self, cluster: &ClusterDeployment, sync: SyncSetState, older: Option<&Older>, pause: Duration) {
+    pub fn set_rest(
+        &mut self,
+        cluster: &ClusterDeployment,
+        sync: SyncSetState,
+        older: Option<&Older>,
+        pause: Duration,
+    ) {
         self.settled = Some((fingerprint(cluster, sync, older), Instant::now() + pause));
     }
 
-    /// The reconcile has failed: the next one is due, whatever the last one said. In doubt it may have written
-    /// something.
-    pub fn failed(&mut self, doubt: bool) {
+    /// The reconcile has failed: the next one is due, whatever the last one said.
+    pub fn failed(&mut self, may_have_written: bool) {
         self.settled = None;
-        if doubt {
-            self.conflicts.lost_sight();
+        if may_have_written {
+            self.conflicts.forget_last_write();
         }
     }
 
@@ -199,10 +197,8 @@ fn lacks_rights(kind: CloudErrorKind) -> bool {
 /// What of an object, and of an older one with its machines, calls for a reconcile: everything but the status that
 /// others keep there.
 fn fingerprint(cluster: &ClusterDeployment, sync: SyncSetState, older: Option<&Older>) -> u64 {
-    let conditions = [HIBERNATING, READY].map(|type_| cluster.condition(type_));
-    let words = conditions.map(|found| found.map(|c| (&c.status, &c.reason, &c.message)));
     let own = runtime::fingerprint(&cluster.metadata);
-    runtime::hash(&(older, std::mem::discriminant(&sync), own, cluster.power_state(), words))
+    runtime::hash(&(older, std::mem::discriminant(&sync), own, power_hash(cluster)))
 }
 
 #[cfg(test)]
@@ -212,10 +208,10 @@ mod tests {
     #[test]
     fn a_failed_reconcile_is_repeated_though_nothing_on_the_object_has_changed() {
         let (mut state, cluster) = (TargetState::default(), ClusterDeployment::default());
-        state.rest(&cluster, SyncSetState::Applied, None, Duration::from_mins(10));
-        assert!(state.rests(&cluster, SyncSetState::Applied, None).is_some());
-        assert_eq!(state.rests(&cluster, SyncSetState::Applied, Some(&Older::Elsewhere)), None);
+        state.set_rest(&cluster, SyncSetState::Applied, None, Duration::from_mins(10));
+        assert!(state.remaining_rest(&cluster, SyncSetState::Applied, None).is_some());
+        assert_eq!(state.remaining_rest(&cluster, SyncSetState::Applied, Some(&Older::Elsewhere)), None);
         state.failed(false);
-        assert_eq!(state.rests(&cluster, SyncSetState::Applied, None), None);
+        assert_eq!(state.remaining_rest(&cluster, SyncSetState::Applied, None), None);
     }
 }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use clap::Parser;
-use cloud_conformance::TestLedger;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shared::cloud::{
@@ -25,6 +24,7 @@ use crate::args::Args;
 use crate::runtime::testing::MemoryHub;
 
 const CLUSTERS: &str = "/apis/hive.openshift.io/v1/namespaces/";
+const SECRET: &str = "/api/v1/namespaces/ns/secrets/aws";
 const CLUSTER: &str = "/apis/hive.openshift.io/v1/namespaces/ns/clusterdeployments/demo";
 
 /// A cloud with one machine, which may refuse what it is asked for.
@@ -32,10 +32,6 @@ const CLUSTER: &str = "/apis/hive.openshift.io/v1/namespaces/ns/clusterdeploymen
 struct Cloud {
     /// Whether the credentials are refused.
     denies: AtomicBool,
-    /// Whether the Secret has another version by now.
-    renewed: AtomicBool,
-    /// Times that the Secret was read for that.
-    reads: AtomicUsize,
     /// Calls that move machines, and when.
     moves: Mutex<Vec<Instant>>,
     stopped: AtomicBool,
@@ -114,25 +110,22 @@ impl Driver for Shared {
     }
 }
 
-impl CloudAccess for Shared {
-    fn target(&self, cluster: &ClusterDeployment) -> Result<CloudTarget, CloudError> {
-        let cluster = ClusterRef { name: cluster.name_any(), infra_id: "demo-1".to_owned(), ..ClusterRef::default() };
-        Ok(CloudTarget { cluster, ledger: Arc::new(TestLedger::default()) })
+impl crate::cloud::Cloud for Shared {
+    fn name(&self) -> &'static str {
+        "aws"
     }
 
-    fn of<'a>(&'a self, _: &'a ClusterDeployment) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {
+    fn driver<'a>(&'a self, _: &'a Client, _: &'a ClusterRef) -> BoxFuture<'a, Result<Arc<dyn Driver>, CloudError>> {
         let driver: Arc<dyn Driver> = Arc::new(Self(self.0.clone()));
         async move { Ok(driver) }.boxed()
     }
 
-    fn doubt(&self, _: &ClusterDeployment) -> Option<String> {
+    fn doubt(&self, _: &ClusterRef) -> Option<String> {
         Some("1".to_owned())
     }
 
-    fn are_new<'a>(&'a self, _: &'a ClusterDeployment, _: &'a str) -> BoxFuture<'a, bool> {
-        self.0.reads.fetch_add(1, Ordering::Relaxed);
-        let renewed = self.0.renewed.load(Ordering::Relaxed);
-        async move { renewed }.boxed()
+    fn secrets_of(&self, _: &ClusterRef) -> Vec<(String, String)> {
+        vec![("ns".to_owned(), "aws".to_owned())]
     }
 }
 
@@ -167,11 +160,14 @@ fn to_sleep(annotations: &Value) -> Value {
 
 /// The controller at work on what the hub has.
 fn at_work(hub: MemoryHub, cloud: &Arc<Cloud>) -> (MemoryHub, JoinHandle<()>) {
-    let clouds = Shared(cloud.clone());
+    let cloud = cloud.clone();
     let ownership = Arc::new(Ownership::default());
     let owners = ownership.clone();
     let (network, settings) = (Network::default(), Args::parse_from(["c"]).settings());
-    let kind = hub.term().watch().with(|handle| Hive::new(handle, clouds, owners, network, settings, 4));
+    let kind = hub.term().watch().with(|handle| {
+        let clouds = Drivers { hub: handle.hub.clone(), clouds: vec![Box::new(Shared(cloud))] };
+        Hive::new(handle, clouds, owners, network, settings, 4)
+    });
     let kind = kind.followed_by(ownership);
     let work = tokio::spawn(kind.run_on(hub.watch::<ClusterDeployment>(CLUSTERS)));
     (hub, work)
@@ -183,21 +179,23 @@ fn power_state(hub: &MemoryHub) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn while_credentials_are_refused_the_secret_is_read_every_ten_seconds_and_the_cloud_is_left_in_peace() {
-    let cloud = Arc::new(Cloud::default());
+    let (hub, cloud) = (MemoryHub::default(), Arc::new(Cloud::default()));
     cloud.denies.store(true, Ordering::Relaxed);
-    let (hub, work) = asleep(&cloud);
+    hub.put(SECRET, json!({ "metadata": { "name": "aws", "namespace": "ns" } })); // version 1
+    let (hub, work) = asleep_in(hub, &cloud, &json!({}));
+    let reads = || hub.requests(|method, path| *method == http::Method::GET && path == SECRET);
     sleep(Duration::from_mins(10)).await;
-    let (reads, moves) = (cloud.reads.load(Ordering::Relaxed), cloud.moves().len());
-    assert!((45..=61).contains(&reads), "{reads} reads of the Secret in 10 minutes");
+    let (before, moves) = (reads(), cloud.moves().len());
+    assert!((45..=61).contains(&before), "{before} reads of the Secret in 10 minutes");
     assert!((3..=20).contains(&moves), "{moves} calls in 10 minutes");
     cloud.denies.store(false, Ordering::Relaxed);
-    cloud.renewed.store(true, Ordering::Relaxed);
+    hub.edit(SECRET, |secret| secret["data"] = json!({ "key": "bmV3" }));
     sleep(Duration::from_secs(12)).await;
     assert_eq!(cloud.moves().len(), moves + 1, "new credentials are tried at once");
     assert_eq!(power_state(&hub), "Hibernating");
-    let reads = cloud.reads.load(Ordering::Relaxed);
+    let before = reads();
     sleep(Duration::from_mins(10)).await;
-    assert_eq!(cloud.reads.load(Ordering::Relaxed), reads, "nothing is in doubt any more");
+    assert_eq!(reads(), before, "nothing is in doubt any more");
     work.abort();
 }
 
@@ -440,7 +438,7 @@ async fn however_often_a_preflight_is_requested_there_is_one_in_fifteen_seconds(
 fn targets_that_wait_about_as_long_are_reconciled_at_the_same_moment() {
     let at = |elapsed: u64, pause: u64| {
         let (elapsed, pause) = (Duration::from_millis(elapsed), Duration::from_millis(pause));
-        (elapsed + in_step(elapsed, pause, STEP)).as_millis()
+        (elapsed + in_step(elapsed, pause, REQUEUE_STEP)).as_millis()
     };
     assert_eq!([at(0, 1_700), at(100, 1_700), at(299, 1_700), at(301, 1_700)], [1_750, 2_000, 2_000, 2_250]);
     for elapsed in (0..3_000).step_by(7) {

@@ -88,8 +88,7 @@ async fn one(kkp: &Kkp, observation: &Observation<'_>, record: Option<&Record>, 
         Action::Unsuspend(names) => seed.cron_jobs(names, false).await,
         Action::TouchBackups => seed.touch_backups(patches::touch(observation.now)).await,
         Action::TouchMachineSets(names) => {
-            let (user, patch) = (&user()?, &patches::touch(observation.now));
-            each(names, |name| async move { user.write::<MachineSet>("MachineSet", &name, patch.clone()).await }).await
+            user()?.write_all::<MachineSet>("MachineSet", names, |_| patches::touch(observation.now)).await
         }
         Action::StopAutoscaler(name, recorded) => user()?.machines(name, patches::stop_autoscaler(recorded)).await,
         Action::ScaleDownMachines(name, recorded) => {
@@ -99,18 +98,10 @@ async fn one(kkp: &Kkp, observation: &Observation<'_>, record: Option<&Record>, 
         Action::RestoreAutoscaler(name, recorded) => {
             user()?.machines(name, patches::restore_autoscaler(recorded)).await
         }
-        Action::Cordon(names) => {
-            let user = &user()?;
-            each(names, |name| async move { user.write::<Node>("Node", &name, patches::cordon()).await }).await
-        }
+        Action::Cordon(names) => user()?.write_all::<Node>("Node", names, |_| patches::cordon()).await,
         Action::Uncordon(names) => {
-            let user = &user()?;
             let was_cordoned = |name: &str| record.is_some_and(|record| record.cordoned.contains(name));
-            each(names, |name| {
-                let patch = patches::uncordon(was_cordoned(&name));
-                async move { user.write::<Node>("Node", &name, patch).await }
-            })
-            .await
+            user()?.write_all::<Node>("Node", names, |name| patches::uncordon(was_cordoned(name))).await
         }
         Action::DeleteNode(name) => user()?.delete::<Node>("Node", name, &DeleteParams::default()).await,
         Action::DeletePods(names) => {
@@ -130,7 +121,7 @@ async fn one(kkp: &Kkp, observation: &Observation<'_>, record: Option<&Record>, 
     }
 }
 
-/// The same for each of these, some at once. One that the user cluster refuses or does not answer holds up no other for
+/// Makes a call for each of these, some at once. One that the user cluster refuses or does not answer holds up no other for
 /// a while; the first failure is the outcome.
 async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Reconciled<()>
 where
@@ -243,6 +234,14 @@ impl<'a> User<'a> {
         lead(self.kkp)?;
         let (namespace, name) = parts(object);
         Self::done(kind, object, self.client.patch::<K>(namespace, name, &as_controller(), &Patch::Merge(patch)).await)
+    }
+
+    async fn write_all<K: Kind>(&self, kind: &str, names: &[String], patch: impl Fn(&str) -> Value) -> Reconciled<()> {
+        each(names, |name| {
+            let patch = patch(&name);
+            async move { self.write::<K>(kind, &name, patch).await }
+        })
+        .await
     }
 
     async fn machines(&self, name: &str, patch: Value) -> Reconciled<()> {

@@ -209,7 +209,7 @@ impl System for Kkp {
         Err(error)
     }
 
-    async fn report(&self, seen: &mut Observation<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
+    async fn report(&self, seen: &mut Self::Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         report::report(self, seen, plan, target).await
     }
 

@@ -91,10 +91,9 @@ fn about(cluster: &Cluster, plan: &Plan, now: Timestamp) -> Vec<Wanted> {
     let state = report.zip(words.as_ref()).map(|(report, words)| report.state.condition(&words.last_heartbeat_time));
     let state = state.map(|state| stamped(cluster, STATE, state, now));
     let old = cluster.condition(keys::AWAKE);
-    let is_awake = match report {
-        None => old.is_some() || cluster.condition(keys::DEHYDRATED).is_some(),
-        Some(report) => old.is_some() && report.state.phase == Some(Phase::Preflight),
-    };
+    let has_begun = report.is_some_and(|report| report.state.phase != Some(Phase::Preflight));
+    let has_slept = report.is_none() && cluster.condition(keys::DEHYDRATED).is_some();
+    let is_awake = !has_begun && (old.is_some() || has_slept);
     let message = lacks.filter(|lacks| !lacks.is_empty()).map(|lacks| sanitize_to(lacks, MAX_MESSAGE));
     let is_said = is_awake || message.is_some();
     let woken =

@@ -258,7 +258,7 @@ impl System for Rollouts {
         Ok(Acted::Changed)
     }
 
-    async fn report(&self, seen: &mut Observation<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
+    async fn report(&self, seen: &mut Self::Facts<'_>, plan: &mut Plan, target: &mut Target<Self>) -> Reconciled<Done> {
         let Observation { rollout, acted, left, now, .. } = *seen;
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
         let more = left || (acted && is_left);

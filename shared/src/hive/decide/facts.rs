@@ -223,7 +223,7 @@ pub enum SyncSetState {
     Applied,
 }
 
-/// A start or stop that was tried, and what came of it.
+/// The last start or stop, and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastAttempt {
     /// What was tried.

@@ -24,7 +24,7 @@ pub(super) fn sleeping(facts: &Facts<'_>, plan: Plan) -> Plan {
     overdue(plan, since, limit, "SleepTakesTooLong", if is_halted { Duration::ZERO } else { OVERDUE_INTERVAL })
 }
 
-/// The same for a wake. A cluster that is awake is never overdue.
+/// A wake that takes too long. A cluster that is awake is never overdue.
 pub(super) fn waking(facts: &Facts<'_>, plan: Plan) -> Plan {
     if facts.cluster.is_true(READY) {
         return plan;

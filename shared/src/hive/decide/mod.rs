@@ -117,29 +117,20 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     };
     let event = facts.inventory().and_then(|machines| machines.event.as_ref());
     let notice = plan.notice.or_else(|| event.map(|event| Notice::warning(event.reason, event.message.clone())));
-    with_preflight(with_due(Plan { notice, ..plan }, facts), facts)
+    with_times(Plan { notice, ..plan }, facts)
 }
 
-/// Adds a preflight that is due, or the time of one.
-fn with_preflight(plan: Plan, facts: &Facts<'_>) -> Plan {
-    match preflight::due_in(facts.cluster, facts.preflight_age, facts.now).filter(|_| facts.served) {
-        Some(Duration::ZERO) => Plan { preflight: true, ..plan },
-        Some(left) => plan.by(left),
-        None => plan,
-    }
-}
-
-/// Adds the times that the user has set.
-fn with_due(plan: Plan, facts: &Facts<'_>) -> Plan {
-    let time = match facts.cluster.desired() {
+/// Adds the times that the user has set, and the preflight.
+fn with_times(plan: Plan, facts: &Facts<'_>) -> Plan {
+    let user = match facts.cluster.desired() {
         Power::Hibernating => schedule::wake_at(facts),
         Power::Running => match schedule::expiry(facts) {
             Expiry::In(left) => Some(left),
             _ => None,
         },
     };
-    match time.filter(|time| !time.is_zero() && facts.served) {
-        Some(time) => plan.by(time),
-        None => plan,
-    }
+    let preflight = preflight::due_in(facts.cluster, facts.preflight_age, facts.now);
+    let later = [user, preflight].into_iter().flatten().filter(|time| !time.is_zero() && facts.served);
+    let plan = later.fold(plan, Plan::by);
+    Plan { preflight: facts.served && preflight == Some(Duration::ZERO), ..plan }
 }

@@ -343,7 +343,7 @@ fn instance_of<'a>(machines: &'a Inventory, node: &NodeObservation) -> Option<&'
     machines.instances.iter().find(|instance| instance.is_node(&node.name, node.instance.as_deref()))
 }
 
-/// The same, unless the machine's state is unknown.
+/// The instance of a Node, unless the instance's state is unknown.
 fn usable<'a>(machines: &'a Inventory, node: &NodeObservation) -> Option<&'a Instance> {
     instance_of(machines, node).filter(|instance| instance.state != InstanceState::Unknown)
 }

@@ -3,7 +3,7 @@
 //!
 //! The controller looks, because only it may: awake clusters once an hour, and any cluster when the annotation
 //! `hibernate.sh/preflight-requested-at` asks. It answers in the condition [`PREFLIGHT`]: True, nothing stands in the
-//! way; False, something does; Unknown, it could not be looked at. The message is one [`Finding`] a line, and
+//! way; False, something does; Unknown, it could not be checked. The message is one [`Finding`] a line, and
 //! `HibernationData` holds the same as data; `lastProbeTime` says when it was found, and a request is answered once
 //! that is not older than the request.
 
@@ -121,7 +121,7 @@ pub fn is_awake(cluster: &ClusterDeployment) -> bool {
 }
 
 /// When to check it, if there is a reason: a client asks, or it is time for a cluster that is awake. A wake is over for an
-/// hour before its cluster is looked at unasked. `last_observation` is how long ago this process looked.
+/// hour before its cluster is checked unasked. `last_observation` is how long ago this process checked it.
 pub fn due_in(cluster: &ClusterDeployment, last_observation: Option<Duration>, now: Timestamp) -> Option<Duration> {
     if is_left_alone(cluster) {
         return None;

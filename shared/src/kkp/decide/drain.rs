@@ -106,7 +106,7 @@ pub(super) fn undo_drain(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
 }
 
 /// S14. A request of the same second is newer: a drain takes longer than that.
-pub(super) fn requested_anew(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
+pub(super) fn requested_again(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let desired = facts.desired(Some(record));
     let is_newer =
         facts.request.at >= format::time(&record.entered) && facts.request.at.is_some_and(|at| at <= facts.now);

@@ -128,12 +128,12 @@ impl Plan {
         }
     }
 
-    /// The same, but requeued after this delay.
+    /// Requeues after this delay.
     pub(super) fn requeued(self, delay: Duration) -> Self {
         Self { requeue: Some(delay), ..self }
     }
 
-    /// The same about a phase that stands so.
+    /// Reports this outcome of the phase.
     pub(super) fn with(self, outcome: Outcome) -> Self {
         Self { report: self.report.map(|report| report.with(outcome)), ..self }
     }
@@ -155,7 +155,7 @@ impl Report {
         self
     }
 
-    /// Of a phase that stands so.
+    /// With this outcome of the phase.
     pub(super) fn with(self, outcome: Outcome) -> Self {
         Self { state: State { outcome, ..self.state }, ..self }
     }

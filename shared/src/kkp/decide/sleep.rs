@@ -89,7 +89,7 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
         Phase::DrainTimedOut => &[
             ("S7", drain::undo_waits),
             ("S13", drain::undo_drain),
-            ("S14", drain::requested_anew),
+            ("S14", drain::requested_again),
             ("S15", drain::forget_machines),
             ("S16", |_, record| Some(drain::has_failed(record))),
         ],

@@ -92,21 +92,6 @@ fn a_cluster_that_is_deleted_without_its_record_gets_its_node() {
     assert!(world.phase().is_none() && !world.cluster.spec.pause && !world.machinery.nodes.is_empty(), "{world:#?}");
 }
 
-/// Row 8, and row 13 of others: our reason would stay.
-#[test]
-fn a_pause_that_another_client_ends_leaves_nothing_of_ours() {
-    let mut world = World::new();
-    let before = world.counts();
-    world.want(Power::Hibernating);
-    world.run(200);
-    world.cluster.spec.pause = false;
-    world.run(200);
-    assert_eq!((world.phase(), world.counts(), &world.cluster.spec.pause_reason), (None, before, &None), "{world:#?}");
-    world.cluster.spec.pause = true;
-    world.run(20);
-    assert!(world.phase().is_none() && world.cluster.spec.pause, "a later pause without a reason is another client's");
-}
-
 proptest! {
     /// Rows 19 to 23: whenever the cluster is deleted, and whenever the controller dies, KKP finds an API server that
     /// answers, a Node where volumes have to go, and no pause.

@@ -30,6 +30,7 @@ pub(super) struct Case {
     pub(super) record: Option<Record>,
     pub(super) unread: Option<RecordError>,
     pub(super) control_plane: Vec<Replicas>,
+    pub(super) cron_jobs: Vec<CronJob>,
     /// Whether a pause that has ended leaves its reason, and the sleep that it names.
     pub(super) left: bool,
     /// The sleep that the pause names.
@@ -75,6 +76,7 @@ impl Case {
             record,
             unread: None,
             control_plane: vec![replicas("apiserver", 0), replicas("scheduler", 0), replicas("etcd", 0)],
+            cron_jobs: Vec::new(),
             left: false,
             sleep: Some(SLEEP),
             machinery: None,
@@ -103,7 +105,7 @@ impl Case {
             preflight: Some(&self.findings),
             control_plane: &self.control_plane,
             numbers: Numbers::default(),
-            cron_jobs: &[],
+            cron_jobs: &self.cron_jobs,
             user: self.machinery.as_ref().ok_or("connection refused"),
             may_begin: self.may_begin,
             unpause_refused: self.unpause_refused,

@@ -101,6 +101,7 @@ fn a_pause_is_ours_by_the_sleep_that_it_names() {
         assert_eq!(starting.actions.contains(&Action::Restore(workload("scheduler"), 1)), !is_ours, "{what}");
         let awake = case(Power::Running, Phase::AwakePaused).plan();
         assert_eq!(awake.actions.contains(&Action::Unpause), is_ours, "{what}");
+        assert_eq!(awake.actions.contains(&Action::Disown), !is_ours && sleep.is_some(), "{what}");
         assert_eq!(awake.warning.map(|warning| warning.reason), (!is_ours).then_some("PausedByOthers"), "{what}");
     }
 }
@@ -121,26 +122,6 @@ fn a_wake_waits_for_a_restore_of_etcd() {
         case.cluster.metadata.annotations = None;
         assert!(!case.says().starts_with("WaitingForRestore: "));
     }
-}
-
-#[test]
-fn a_record_that_is_missing_is_rebuilt_from_the_copies_or_named() {
-    for desired in [Power::Hibernating, Power::Running] {
-        let mut case = Case::new(desired, None);
-        case.cluster.spec.pause = true;
-        let plan = case.plan();
-        assert!(plan.record.is_none() && plan.report.is_some_and(|report| report.reason == "RecordMissing"));
-        case.control_plane[0].copy = Some(2);
-        case.control_plane[2].copy = Some(3);
-        let record = case.plan().record.unwrap();
-        assert_eq!((record.phase, record.uid.as_str()), (Phase::Dehydrated, UID));
-        assert_eq!(record.control_plane.values().copied().collect::<Vec<_>>(), [2, 3]);
-    }
-    let mut case = Case::new(Power::Running, Some(Phase::ScalingUpMachines));
-    case.record.as_mut().unwrap().machine_deployments.clear();
-    let deployments = vec![MachineDeployment { copy: Some(2), ..deployment(0) }];
-    case.machinery = Some(Machinery { deployments, ..Machinery::default() });
-    assert_eq!(case.plan().actions, [raised("kube-system/a", 2)]);
 }
 
 /// What cannot be read holds up a sleep, and no wake.

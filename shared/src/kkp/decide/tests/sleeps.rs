@@ -152,14 +152,6 @@ fn a_stale_copy_below_the_count_is_not_what_comes_back() {
     assert_eq!(case.plan().record.unwrap().control_plane.values().copied().collect::<Vec<_>>(), [4, 5]);
 }
 
-#[test]
-fn counts_that_are_raised_during_the_drain_are_recorded_too() {
-    let mut case = Case::new(Power::Hibernating, Some(Phase::ScalingDownMachines));
-    case.record.as_mut().unwrap().machine_deployments.get_mut("kube-system/a").unwrap().replicas = 0;
-    case.machinery = Some(Machinery { deployments: vec![deployment(3)], ..Machinery::default() });
-    assert_eq!(case.plan().record.unwrap().machine_deployments["kube-system/a"].replicas, 3);
-}
-
 /// A `MachineDeployment` that is added or raised once the others are drained.
 #[test]
 fn what_runs_on_nodes_that_come_after_the_drain_has_its_grace_period_too() {

@@ -134,15 +134,6 @@ fn nodes_that_leave_are_neither_counted_nor_opened_again() {
     assert_eq!(case.plan().actions, [Action::TouchBackups]);
 }
 
-/// Row 11: KKP keeps annotations that it does not know.
-#[test]
-fn our_copies_of_counts_go_with_the_wake() {
-    let mut case = Case::new(Power::Running, Some(Phase::WaitingForNodes));
-    case.control_plane[0].copy = Some(2);
-    case.machinery = Some(Machinery::default());
-    assert_eq!(case.plan().actions, [Action::Unmark(vec![workload("apiserver")]), Action::TouchBackups]);
-}
-
 /// Row 53: a change of annotations voids the token of Machines that are about to join.
 #[test]
 fn annotations_of_a_deployment_that_another_client_has_raised_wait_for_its_nodes() {

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::super::control_plane::Replicas;
 use super::super::*;
+use super::case::replicas;
 use crate::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
 use crate::kkp::data::STATE;
 use crate::kkp::keys;
@@ -168,14 +169,7 @@ impl World {
         let control_plane: Vec<Replicas> = self
             .control_plane
             .iter()
-            .map(|(workload, wanted)| Replicas {
-                workload: workload.clone(),
-                wanted: *wanted,
-                ready: *wanted,
-                running: *wanted > 0,
-                copy: self.copies.get(workload).copied(),
-                deletes_volumes: false,
-            })
+            .map(|(one, wanted)| Replicas { copy: self.copies.get(one).copied(), ..replicas(&one.name, *wanted) })
             .collect();
         let plan = decide(&Facts {
             cluster: &self.cluster,

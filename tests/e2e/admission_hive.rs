@@ -19,6 +19,7 @@ use testbed::{Program, World, eventually, with_temp_ns};
 
 use crate::match_writes::merge;
 
+const SOON: Duration = Duration::from_mins(1);
 const HIVE: &str = "system:serviceaccount:hive:hive-controllers";
 
 /// Objects in one namespace, and alice who changes them.
@@ -262,7 +263,7 @@ async fn without_the_webhook_only_sleep_is_refused() -> Result<()> {
         // V12: the mutating webhook alone is out of order.
         let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
         configurations.delete(keys::WEBHOOK, &DeleteParams::default()).await?;
-        eventually(Duration::from_secs(20), "refusal of an unstamped sleep", async || {
+        eventually(SOON, "refusal of an unstamped sleep", async || {
             Denies("the audit stamp is missing because the mutating webhook did not run")
                 .check(&bench.sleep("awake").await?)
         })
@@ -279,10 +280,8 @@ async fn without_the_webhook_only_sleep_is_refused() -> Result<()> {
         assert_eq!((bench.state("asleep").await?.as_str(), bench.state("awake").await?.as_str()), ("Running", ""));
 
         world.start(&Start::new(Program::Webhook)).await?;
-        eventually(Duration::from_secs(20), "sleep once the webhook is back", async || {
-            Nothing.check(&bench.sleep("awake").await?)
-        })
-        .await?;
+        eventually(SOON, "sleep once the webhook is back", async || Nothing.check(&bench.sleep("awake").await?))
+            .await?;
         assert_eq!(bench.annotation("awake", keys::REQUESTED_BY).await?.as_deref(), Some("alice"));
         Ok(())
     })

@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::process::Child;
 
 const SECRET: &str = "hibernate-webhook-tls";
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(1);
 
 type Chain = Vec<CertificateDer<'static>>;
 
@@ -225,6 +225,12 @@ async fn a_replica_is_behind(world: &World, hub: &Client) -> Result<()> {
     Ok(())
 }
 
+async fn newest(hub: &Client) -> Result<String> {
+    let bundle = bundle(hub).await?;
+    let first = bundle.split_inclusive("-----END CERTIFICATE-----\n").next();
+    first.map(str::to_owned).context("an empty bundle")
+}
+
 async fn it_is_rotated(world: &World, hub: &Client) -> Result<()> {
     let lifetimes =
         "--certificate-authority-lifetime=30s --certificate-lifetime=10s --certificate-check-interval=500ms";
@@ -238,7 +244,6 @@ async fn it_is_rotated(world: &World, hub: &Client) -> Result<()> {
     // The first CA is replaced after 20 s and expires after 30 s.
     while begun.elapsed() < Duration::from_secs(40) {
         let now = bundle(hub).await?;
-        let newest = now.split_inclusive("-----END CERTIFICATE-----\n").next().context("an empty bundle")?.to_owned();
         for url in [&url, &second] {
             leaves.insert(connect(url, &now).await.context("with the present bundle")?[0].clone());
             // The second CA may be on its way out already: then the first is gone.
@@ -249,12 +254,13 @@ async fn it_is_rotated(world: &World, hub: &Client) -> Result<()> {
         }
         if certificates_in(&now) == 2 {
             // A replica may be a moment behind, and then serves a leaf of the old CA, which the whole bundle covers.
-            eventually(Duration::from_secs(3), "leaf under the new CA alone", || connect(&url, &newest)).await?;
+            eventually(SOON, "leaf under the newest CA alone", async || connect(&url, &newest(hub).await?).await)
+                .await?;
         }
         is_judged(hub).await.with_context(|| format!("after {:?}", begun.elapsed()))?;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert!(overlapped > 5, "the old and the new CA overlapped {overlapped} times");
+    assert!(overlapped > 0, "the old and the new CA never overlapped");
     assert!(leaves.len() >= 4, "{} leaves", leaves.len());
     let last = settled(hub).await?;
     assert!(!last.contains(&old), "the first CA has expired and is still in the bundle");

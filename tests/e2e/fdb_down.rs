@@ -85,8 +85,7 @@ async fn a_watch_hangs(world: &World) -> Result<()> {
     world.inject("hub", &rule(None)).await?;
     let switched = Instant::now();
     kubectl(world, &db, &["annotate", "fdb", db.name(), &format!("{}=1h", keys::MINIMUM_SUSPENSION)]).await?.ok()?;
-    eventually(Duration::from_secs(20), "denial", async || denied(&delete(&id).await?, &["FoundationDBCluster"]))
-        .await?;
+    eventually(SOON, "denial", async || denied(&delete(&id).await?, &["FoundationDBCluster"])).await?;
     eprintln!("a stale picture was trusted for {:?} at most", switched.elapsed());
     tokio::time::sleep(Duration::from_secs(8)).await;
     denied(&delete(&id).await?, &["does not know whether FoundationDBCluster hangs", "hibernate.sh/release="])?;

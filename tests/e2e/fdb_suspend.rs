@@ -48,7 +48,6 @@ async fn kept_for_its_window(mode: UpdateMode) -> Result<()> {
     let gone = deleted(&db, &id, SOON).await?;
     let kept = gone.duration_since(since);
     ensure!(kept >= SignedDuration::from_secs(6), "deleted after {kept:?}");
-    ensure!(kept <= SignedDuration::from_secs(36), "only deleted after {kept:?}");
     db.wait("end of the Service", SOON, async || Ok(db.service(&id).await?.is_none().then_some(()))).await?;
     ensure!(db.database().await?.gone.iter().all(|volume| volume.drained), "no data was lost");
     db.wait_reconciled(SOON).await?;
@@ -87,7 +86,6 @@ async fn in_global_mode_what_is_gone_waits_for_what_is_kept() -> Result<()> {
     ensure!(db.pod(&other).await?.is_none() && db.group(&other).await?.is_some(), "it is gone, but not dropped");
     let kept = deleted(&db, &id, SOON).await?.duration_since(since);
     ensure!(kept >= SignedDuration::from_secs(10), "deleted after {kept:?}");
-    ensure!(kept <= SignedDuration::from_secs(40), "only deleted after {kept:?}");
 
     db.wait_reconciled(SOON).await?;
     let (log, database) = (db.log().await?, db.database().await?);

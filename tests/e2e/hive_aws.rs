@@ -66,7 +66,7 @@ async fn one_clusters_bad_machine_does_not_spoil_anothers_sleep() -> Result<()> 
         if number == 2 {
             says(cluster, HIBERNATING, &format!("{bad}: Unsupported")).await?;
         } else {
-            let found = cluster.wait_for_power_state("Hibernating", Duration::from_secs(20)).await?;
+            let found = cluster.wait_for_power_state("Hibernating", SOON).await?;
             assert_eq!(message(&found, HIBERNATING), "Cluster is stopped");
         }
     }
@@ -176,14 +176,14 @@ async fn a_key_that_may_not_stop_is_left_in_peace_until_its_secret_changes() -> 
     let edit = json!({"data": {"aws_access_key_id": ByteString(id.clone().into())}});
     secrets.patch(&name, &PatchParams::default(), &Patch::Merge(edit)).await?;
     let changed = Instant::now();
-    testbed::eventually(Duration::from_secs(15), "call with the new key", async || {
+    testbed::eventually(SOON, "call with the new key", async || {
         let calls = world.ec2().calls().await?;
         anyhow::ensure!(calls.iter().any(|call| call.access_key == id), "only the old key");
         Ok(())
     })
     .await?;
     eprintln!("the new key was used after {:?}", changed.elapsed());
-    cluster.wait_for_power_state("Hibernating", Duration::from_secs(10)).await?;
+    cluster.wait_for_power_state("Hibernating", SOON).await?;
     cluster.remove().await
 }
 

@@ -101,11 +101,11 @@ async fn a_throttled_account_is_waited_for_and_others_do_not_notice() -> Result<
     };
     let fault = world.ec2().inject(&fault).await?;
     tokio::try_join!(slow.sleep(), quick.sleep())?;
-    quick.wait_for_power_state("Hibernating", Duration::from_secs(15)).await?;
+    quick.wait_for_power_state("Hibernating", SOON).await?;
     let found = says(&slow, PROGRESS, "RequestLimitExceeded").await?;
     assert_ne!(found.power_state(), "FailedToStop", "a busy cloud is no failure of the cluster");
     world.ec2().heal(Some(&fault.id)).await?;
-    slow.wait_for_power_state("Hibernating", Duration::from_secs(30)).await?;
+    slow.wait_for_power_state("Hibernating", SOON).await?;
     slow.remove().await?;
     quick.remove().await
 }
@@ -167,7 +167,7 @@ async fn a_machine_that_stops_again_after_each_start_is_named_with_ec2s_reason_a
     world.ec2().stops_again(&bad, None).await?;
     cluster.wait_for_power_state("Running", SOON).await?;
     world.ec2().set_state(&bad, "stopped").await?;
-    let resume = ["resume", &name, "-n", cluster.namespace(), "--wait", "--timeout", "90s"];
+    let resume = ["resume", &name, "-n", cluster.namespace(), "--wait", "--timeout", "2m"];
     let woken = world.plugin(&resume).await?.ok()?;
     assert!(woken.contains(" running after "), "{woken}");
     assert_eq!(cluster.states().await?.get("running"), Some(&3), "--wait has seen what the check found");
@@ -213,7 +213,7 @@ async fn holds_nobody_up(faulty: &str, fault: Effect, words: &str) -> Result<()>
     )?;
     faulty.inject(&Rule::new(fault)).await?;
     tokio::try_join!(faulty.wake(), other.wake())?;
-    other.wait_for_power_state("Running", Duration::from_secs(30)).await?;
+    other.wait_for_power_state("Running", SOON).await?;
     says(&faulty, PROGRESS, words).await?;
     world.heal(&faulty.info().infra_id, None).await?;
     faulty.wait_for_power_state("Running", SOON).await?;

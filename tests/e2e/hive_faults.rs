@@ -93,9 +93,9 @@ impl Subject {
     }
 
     /// It reaches the desired state; no needless stop or start was sent, and calls and writes stay within `most`.
-    async fn arrive(&self, turn: &Turn, within: Duration, most: &Most) -> Result<()> {
+    async fn arrive(&self, turn: &Turn, most: &Most) -> Result<()> {
         let (end, state) = if turn.asleep { ("Hibernating", "stopped") } else { ("Running", "running") };
-        self.cluster.wait_for_power_state(end, within).await?;
+        self.cluster.wait_for_power_state(end, SOON).await?;
         tokio::time::sleep(Duration::from_secs(2)).await; // a hot loop in the steady state would show
         let states = self.cluster.states().await?;
         ensure!(states == BTreeMap::from([(state.to_owned(), SIZE)]), "{states:?}");
@@ -143,7 +143,7 @@ async fn every_third_write_meets_a_conflict() -> Result<()> {
     for asleep in [true, false] {
         let turn = subject.turn(asleep).await?;
         // A conflict is repeated after 0.1 s, and two thirds of the writes go through.
-        subject.arrive(&turn, SOON, &USUAL).await?;
+        subject.arrive(&turn, &USUAL).await?;
     }
     let mut met = 0;
     for rule in rules {
@@ -163,7 +163,7 @@ async fn answers_to_writes_get_lost() -> Result<()> {
     let lost = subject.break_hub(lost).await?;
     for asleep in [true, false] {
         let turn = subject.turn(asleep).await?;
-        subject.arrive(&turn, SOON, &USUAL).await?;
+        subject.arrive(&turn, &USUAL).await?;
     }
     ensure!(subject.world.hits("hub", &lost).await? == 4, "all four were lost");
     subject.world.heal("hub", Some(&lost)).await?;
@@ -175,7 +175,7 @@ async fn a_spoke_accepts_and_never_answers_until_it_does() -> Result<()> {
     let subject = Subject::shared("mute").await?;
     let proxy = subject.cluster.info().infra_id.clone();
     let turn = subject.turn(true).await?;
-    subject.arrive(&turn, SOON, &USUAL).await?;
+    subject.arrive(&turn, &USUAL).await?;
     let asked = subject.cluster.inject(&Rule::default().user_agent(CONTROLLER)).await?.id;
     let hang = subject.cluster.inject(&Rule::new(Effect::Hang).user_agent(CONTROLLER)).await?.id;
     let turn = subject.turn(false).await?;
@@ -188,8 +188,7 @@ async fn a_spoke_accepts_and_never_answers_until_it_does() -> Result<()> {
     let (tries, most) = (subject.world.hits(&proxy, &asked).await?, turn.begun.elapsed().as_secs() / 8 + 2);
     ensure!(u64::from(tries) <= most, "{tries} tries of 8 s each in {:?}", turn.begun.elapsed());
     subject.world.heal(&proxy, Some(&hang)).await?;
-    // The try that hangs ends after 8 s at the most.
-    subject.arrive(&turn, Duration::from_secs(30), &USUAL).await?;
+    subject.arrive(&turn, &USUAL).await?;
     subject.remove().await
 }
 
@@ -198,11 +197,11 @@ async fn a_spokes_watches_are_cut_every_second() -> Result<()> {
     let subject = Subject::shared("choppy").await?;
     let proxy = subject.cluster.info().infra_id.clone();
     let turn = subject.turn(true).await?;
-    subject.arrive(&turn, SOON, &USUAL).await?;
+    subject.arrive(&turn, &USUAL).await?;
     let cut = Rule::new(Effect::DropWatch { after_millis: 1_000 }).user_agent(CONTROLLER);
     let cut = subject.cluster.inject(&cut).await?.id;
     let turn = subject.turn(false).await?;
-    subject.arrive(&turn, SOON, &USUAL).await?;
+    subject.arrive(&turn, &USUAL).await?;
     // Four watches, each of which lives for a second; ten more for lists and the first tries.
     let (asked, most) = (subject.world.hits(&proxy, &cut).await?, 4 * turn.begun.elapsed().as_secs() + 10);
     ensure!(asked > 4 && u64::from(asked) <= most, "{asked} requests in {:?}", turn.begun.elapsed());
@@ -224,7 +223,7 @@ async fn ec2_is_unavailable_for_a_while() -> Result<()> {
         ensure!((4..=13).contains(&met), "{met} calls during the outage");
         subject.world.ec2().heal(Some(&outage)).await?;
         let most = Most { calls: 12 + met, ..USUAL };
-        subject.arrive(&turn, Duration::from_secs(35), &most).await?;
+        subject.arrive(&turn, &most).await?;
     }
     subject.remove().await
 }
@@ -268,7 +267,7 @@ mod alone {
                 subject.cluster.get().await.map(drop)
             })
             .await?;
-            subject.arrive(&turn, SOON, &USUAL).await?;
+            subject.arrive(&turn, &USUAL).await?;
         }
         // Whoever watches has not gone to sleep over the failures.
         let after = world.cluster("after", ClusterOptions::of_size(1)).await?;
@@ -295,7 +294,7 @@ mod alone {
         let rule = break_watch(&subject, effect).await?;
         for asleep in [true, false] {
             let turn = subject.turn(asleep).await?;
-            subject.arrive(&turn, SOON, &USUAL).await?;
+            subject.arrive(&turn, &USUAL).await?;
         }
         // Opened a second apart; two more, because the controller was started in between.
         let (watches, most) = (subject.world.hits("hub", &rule).await?, begun.elapsed().as_secs() + 2);
@@ -333,7 +332,7 @@ mod alone {
             eprintln!("{met} requests in {lasted:?} of storm");
             ensure!(met >= 3 && u64::from(met) <= 4 * lasted.as_secs() + 1, "{met} requests in {lasted:?}");
             subject.world.heal("hub", Some(&storm)).await?;
-            subject.arrive(&turn, SOON, &USUAL).await?;
+            subject.arrive(&turn, &USUAL).await?;
         }
         subject.remove().await
     }

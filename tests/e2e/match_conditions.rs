@@ -71,7 +71,7 @@ async fn only(world: &World, clients: &BTreeMap<String, Client>, cases: &[Case],
     apply::all(&world.hub().await?, &alone(entry)).await?;
     // A write that this entry must match shows when the API server has loaded it.
     let probe = cases.iter().find(|case| case.reaches(entry)).context("a write for each entry")?;
-    eventually(Duration::from_secs(20), entry, async || {
+    eventually(Duration::from_mins(1), entry, async || {
         if fate(clients, probe).await? == Fate::Reached { Ok(()) } else { bail!("not registered yet") }
     })
     .await

@@ -140,11 +140,11 @@ async fn a_kind_of_one_file_is_planned_slept_shown_and_woken() -> Result<()> {
         let workspaces = workspaces(&shell, &["blue"]).await?;
         let lines: [(&str, &[&str]); 8] = [
             ("plan wsp/blue", &["workspace.test.hibernate.sh/blue"]),
-            ("wsp/blue --wait --timeout 60s", &["Hibernating requested", "paused"]),
+            ("wsp/blue --wait --timeout 2m", &["Hibernating requested", "paused"]),
             ("status wsp/blue", &["blue", "Paused"]),
             ("status", &["blue", "Paused"]),
             ("plan blue", &["workspace.test.hibernate.sh/blue"]),
-            ("resume wsp/blue --wait --timeout 60s", &["Running requested", "running"]),
+            ("resume wsp/blue --wait --timeout 2m", &["Running requested", "running"]),
             ("status wsp -o json", &["\"desired\": \"Running\"", "\"observed\": \"Active\""]),
             ("wsp -l team=none --yes", &[]),
         ];
@@ -204,9 +204,9 @@ async fn a_rollout_puts_objects_of_that_kind_to_sleep_and_wakes_them() -> Result
         })
         .await?;
         let lines: [(&str, &[&str]); 4] = [
-            ("wsp --all --max-concurrency 2 --yes --wait --timeout 120s", &["created", "Succeeded", "2 Succeeded"]),
+            ("wsp --all --max-concurrency 2 --yes --wait --timeout 3m", &["created", "Succeeded", "2 Succeeded"]),
             ("status wsp", &["blue", "green", "Paused"]),
-            ("resume wsp --all --max-concurrency 2 --yes --wait --timeout 120s", &["created", "2 Succeeded"]),
+            ("resume wsp --all --max-concurrency 2 --yes --wait --timeout 3m", &["created", "2 Succeeded"]),
             ("status wsp", &["blue", "green", "Active"]),
         ];
         for (at, paused) in [(0, true), (2, false)] {

@@ -366,7 +366,7 @@ async fn in_force(corpus: &Corpus, what: &str, in_force: bool) -> Result<()> {
     );
     probe.annotations_mut().insert(keys::PROTECTED.to_owned(), "true".to_owned());
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    eventually(Duration::from_secs(30), what, async || {
+    eventually(Duration::from_mins(1), what, async || {
         let refused = corpus.clusters.create(&dry_run, &probe).await.is_err();
         if refused == in_force { Ok(()) } else { bail!("a protected cluster may be put to sleep: {}", !refused) }
     })

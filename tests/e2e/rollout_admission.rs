@@ -18,7 +18,7 @@ use testbed::{World, apply, eventually, kubeconfig, with_temp_ns};
 use crate::hive_common::create;
 use crate::match_writes::merge;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(1);
 const HIVE: &str = "system:serviceaccount:hive:hive-controllers";
 const CONTROLLER: &str = shared::hive::exempt::USERS[0];
 const CLAIM: &str = r#"{"v":1,"by":"night","uid":"u","action":"Hibernate","group":0,"attempt":0,"before":"Running","wanted":"Hibernating","at":"2026-11-24T12:00:00Z"}"#;

@@ -12,11 +12,9 @@ const UNKNOWN_ZONE: &str = "foundationdb.org/unknown";
 /// Everything that a decision may read.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
-    /// The cluster.
     pub cluster: &'a FoundationDBCluster,
     /// What is in force for it.
     pub minimum: Minimum,
-    /// Its Pods.
     pub pods: Vec<Pod>,
     /// Its PVCs and Services.
     pub objects: Vec<Held>,
@@ -39,10 +37,8 @@ pub struct Turn {
     pub last: Timestamp,
 }
 
-/// A Pod of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// ID of its process group.
     pub group: String,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -51,13 +47,9 @@ pub struct Pod {
 /// A PVC or a Service of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Which of them.
     pub kind: Kind,
-    /// Its name.
     pub name: String,
-    /// Its resourceVersion.
     pub version: Option<String>,
-    /// Its UID.
     pub uid: String,
     /// ID of its process group; `None` for the cluster's own Service.
     pub group: Option<String>,

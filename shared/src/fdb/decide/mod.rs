@@ -22,7 +22,6 @@ mod facts;
 mod plan;
 mod stamp;
 mod turn;
-mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -80,7 +79,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     due.retain(|id, _| !early.contains(id)); // a group goes as a whole
     plan.released = released.len();
     turn::take(facts, &due, &released, &mut plan);
-    wake::wake(facts, &released, &mut plan);
+    turn::wake(facts, &released, &mut plan);
     plan
 }
 

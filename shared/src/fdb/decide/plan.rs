@@ -82,7 +82,6 @@ impl Plan {
 pub(super) struct Group {
     /// Its objects, by their place in [`super::Facts::objects`].
     pub(super) objects: Vec<usize>,
-    /// Its zone.
     pub(super) zone: String,
     /// When its window ended.
     pub(super) since: Timestamp,

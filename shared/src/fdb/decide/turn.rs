@@ -8,6 +8,9 @@
 //! * `None`: nothing goes until the mode is another one. It is the brake that an administrator may pull.
 //!
 //! The time of the last release is kept in memory only, so after a restart the first release waits, too.
+//!
+//! Row D11: the release is the wake-up. If the operator has not deleted what was released some time later, it slept
+//! through it or failed: it is woken again, at most as often as it makes sense.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +27,10 @@ const TURN_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// How often to check whether released objects are gone.
 const RELEASE_POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Time between a release and the first further wake-up.
+const FIRST_WAKE_DELAY: Duration = Duration::from_secs(15);
+/// Longest time between two wake-ups.
+const MAX_WAKE_INTERVAL: Duration = Duration::from_mins(10);
 
 /// Releases those whose turn it is.
 pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BTreeMap<&str, Group>, plan: &mut Plan) {
@@ -53,27 +60,17 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
         plan.waiting = due.len();
         return plan.again_in(RELEASE_POLL_INTERVAL);
     }
-    let wait = facts.cluster.wait_between_removals();
-    let after = |moment: Timestamp, pause: Duration| moment.checked_add(pause).unwrap_or(Timestamp::MAX);
     // Who has waited longest is next; of several, the first by name.
     let next =
         due.iter().min_by_key(|(id, group)| (group.since, turn_of(id, group))).map(|(id, group)| turn_of(id, group));
+    let wait = facts.cluster.wait_between_removals();
     let open = last.as_ref().filter(|turn| now < after(turn.began, wait) && now >= turn.began);
     let open = open.filter(|turn| due.iter().any(|(id, group)| turn_of(id, group) == turn.of));
-    let earliest = match (open, &last) {
-        (Some(_), _) => now,
-        (None, Some(turn)) if released.is_empty() => after(turn.last, wait),
-        (None, Some(turn)) => after(turn.last, wait.max(TURN_TIMEOUT)),
-        (None, None) => after(facts.began, wait),
-    };
-    if earliest > now {
-        // A clock that was set back must not stop the turns for longer than they take.
-        let longest = if released.is_empty() { wait } else { wait.max(TURN_TIMEOUT) };
-        let pause = Duration::try_from(earliest.duration_since(now)).unwrap_or(Duration::ZERO);
-        if pause <= longest {
-            plan.waiting = due.len();
-            return plan.again_in(if released.is_empty() { pause } else { pause.min(RELEASE_POLL_INTERVAL) });
-        }
+    if open.is_none()
+        && let Some(pause) = pause(facts, last.as_ref(), released.is_empty())
+    {
+        plan.waiting = due.len();
+        return plan.again_in(pause);
     }
     let (of, began) = match open {
         Some(turn) => (turn.of.clone(), turn.began),
@@ -90,6 +87,21 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
         plan.again_in(wait.max(Duration::from_secs(1)));
     }
     plan.turn = Some(Turn { of, began, last: now });
+}
+
+fn after(moment: Timestamp, pause: Duration) -> Timestamp {
+    moment.checked_add(pause).unwrap_or(Timestamp::MAX)
+}
+
+/// How long the next turn still has to wait.
+fn pause(facts: &Facts<'_>, last: Option<&Turn>, is_all_gone: bool) -> Option<Duration> {
+    let wait = facts.cluster.wait_between_removals();
+    let longest = if is_all_gone { wait } else { wait.max(TURN_TIMEOUT) };
+    let earliest = last.map_or_else(|| after(facts.began, wait), |turn| after(turn.last, longest));
+    let pause = Duration::try_from(earliest.duration_since(facts.now)).ok().filter(|pause| !pause.is_zero())?;
+    // A clock that was set back must not stop the turns for longer than they take.
+    let pause = Some(pause).filter(|pause| *pause <= longest)?;
+    Some(if is_all_gone { pause } else { pause.min(RELEASE_POLL_INTERVAL) })
 }
 
 /// Whether the operator may delete at all. A status that says nothing is no reason to wait.
@@ -119,5 +131,36 @@ fn last_turn(
         (Some(turn), Some(seen)) if seen.of != turn.of && seen.last > turn.last => Some(seen),
         (Some(turn), Some(seen)) => Some(Turn { last: turn.last.max(seen.last), ..turn }),
         (turn, seen) => turn.or(seen),
+    }
+}
+
+/// Row D11.
+pub(super) fn wake(facts: &Facts<'_>, released: &BTreeMap<&str, Group>, plan: &mut Plan) {
+    let since = released.values().map(|group| group.since);
+    let (Some(first), Some(last)) = (since.clone().min(), since.max()) else {
+        if plan.actions.iter().any(|action| action.change == Change::Release) {
+            plan.again_in(FIRST_WAKE_DELAY);
+        }
+        return;
+    };
+    let objects = || released.values().flat_map(|group| &group.objects);
+    let woken = objects().filter_map(|object| facts.objects[*object].woken).max();
+    // A moment that lies ahead was written by a clock that was set back since: it does not count.
+    let ahead = facts.now.checked_add(MAX_WAKE_INTERVAL).unwrap_or(facts.now);
+    let before = [Some(last), woken].into_iter().flatten().filter(|moment| *moment <= ahead).max();
+    // As long again as it has been tried for: 15 s, 30 s, 1 min and so on after the release.
+    let due = before.map(|before| {
+        let tried = Duration::try_from(before.duration_since(first)).unwrap_or(MAX_WAKE_INTERVAL);
+        before.checked_add(tried.clamp(FIRST_WAKE_DELAY, MAX_WAKE_INTERVAL)).unwrap_or(before)
+    });
+    let newer = plan.actions.iter().any(|action| action.change != Change::Wake);
+    if due.is_none_or(|due| due <= facts.now) {
+        // Any other change of ours wakes the operator as well.
+        if !newer && let Some(object) = objects().min() {
+            plan.act(*object, Change::Wake);
+        }
+        plan.again_in(FIRST_WAKE_DELAY);
+    } else if let Some(due) = due {
+        plan.again_at(due, facts.now);
     }
 }

@@ -90,6 +90,15 @@ pub enum Step {
     Clear(Vec<Edit>, Value),
 }
 
+/// What is left of a recovery.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// With what other runs have done, and with all groups that have to go.
+    pub record: Record,
+    /// In order; [`Step::Clear`] is the last. Empty when the groups run and only `include` failed.
+    pub steps: Vec<Step>,
+}
+
 /// A write of a step to the API server.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
@@ -117,48 +126,47 @@ impl Step {
     }
 }
 
-/// Remaining steps of a record, in order; [`Step::Clear`] is the last. Empty when the groups run and only `include`
-/// failed. `include`: whether to run it at all.
+/// What is left to be done for a record. `include`: whether to run it at all.
 ///
 /// # Errors
 /// When it cannot be finished.
-pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, run: RunState) -> Result<Vec<Step>, Unrecoverable> {
+pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, run: RunState) -> Result<Plan, Unrecoverable> {
     record.groups.iter().try_for_each(|held| claim_is_there(facts, held))?;
     let recorded = facts.record();
     let skipping = facts.is_skipped();
     if skipping && !recorded.as_ref().is_some_and(|recorded| recorded.skipped) {
         let held = hold(facts, record, false);
-        return held.map(|held| vec![held]).ok_or(Unrecoverable::ForeignSkip);
+        let plan = |held| Plan { record: record.clone(), steps: vec![held] };
+        return held.map(plan).ok_or(Unrecoverable::ForeignSkip);
     }
     let mut record = up_to_date(facts, record, recorded.as_ref());
     let (lists, status) = (patch::lists(facts.cluster, &record), patch::status(facts.cluster, &record, facts.now));
     let quiet = lists.is_some() || status.is_some();
     let running = record.groups.iter().all(|held| pod_obstacle(facts, held).is_none());
     owe_include(facts, &mut record, include, quiet, run);
-    let record = &record;
     let missing: Vec<Obstacle> = record.groups.iter().filter_map(|held| obstacle(facts, held, include)).collect();
     // A record without groups would not parse.
-    let noted = recorded.as_ref() == Some(record) || record.groups.is_empty();
-    let orders = include::orders(facts.cluster, record);
+    let noted = recorded.as_ref() == Some(&record) || record.groups.is_empty();
+    let orders = include::orders(facts.cluster, &record);
     let owed = include && !orders.is_empty();
     let untried = run.include_failures == 0 || (running && run.include_failures == 1);
-    let services = patch::services(facts, record)?;
+    let services = patch::services(facts, &record)?;
     // Without `include` the operator would replace the group again: the record stays for another run.
     let given_up = owed && !untried && running;
     let steps = [
-        hold(facts, record, missing.is_empty()), // R1
-        (quiet && !(skipping && noted)).then(|| Step::Skip(patch::skip(facts.cluster, record))), // R2
+        hold(facts, &record, missing.is_empty()), // R1
+        (quiet && !(skipping && noted)).then(|| Step::Skip(patch::skip(facts.cluster, &record))), // R2
         (quiet && !(run.settled && skipping)).then_some(Step::Settle), // R3
-        lists.map(Step::Lists),                  // R4
-        status.map(Step::Status),                // R5
+        lists.map(Step::Lists),                   // R4
+        status.map(Step::Status),                 // R5
         (owed && untried).then(|| Step::Include(orders, record.included())), // R6
         (!services.is_empty()).then_some(Step::Services(services)), // R7
         (quiet || skipping && !run.verified).then_some(Step::Verify), // R8
-        (quiet || skipping).then(|| Step::Resume(patch::resume(facts.cluster, record))), // R9
+        (quiet || skipping).then(|| Step::Resume(patch::resume(facts.cluster, &record))), // R9
         (!missing.is_empty() && !given_up).then_some(Step::Await(missing)), // R10, R11
-        (!given_up).then(|| Step::Clear(patch::clear(facts, record), patch::forget(facts.cluster))), // R12
+        (!given_up).then(|| Step::Clear(patch::clear(facts, &record), patch::forget(facts.cluster))), // R12
     ];
-    Ok(steps.into_iter().flatten().collect())
+    Ok(Plan { steps: steps.into_iter().flatten().collect(), record })
 }
 
 /// R1.

@@ -6,13 +6,13 @@ use std::io::{IsTerminal, Write as _, stderr, stdin};
 use serde_json::Value;
 use shared::annotation::format;
 use shared::fdb::admission::Kind;
-use shared::fdb::recover::Step;
 use shared::fdb::recover::check::Goal;
 use shared::fdb::recover::facts::{Facts, size};
 use shared::fdb::recover::patch::Edit;
 use shared::fdb::recover::presence::Obstacle;
 use shared::fdb::recover::record::Record;
 use shared::fdb::recover::replace::Choice;
+use shared::fdb::recover::{Plan, Step};
 use shared::object::name_of;
 
 use crate::error::{FdbError, Problem};
@@ -94,7 +94,7 @@ fn read(question: &str) -> Result<String, Problem> {
 }
 
 /// The plan: who comes back, who goes, and the steps that are left.
-pub(super) fn plan(cluster: &str, facts: &Facts<'_>, goal: &Goal, record: &Record, steps: &[Step]) -> Vec<String> {
+pub(super) fn plan(cluster: &str, facts: &Facts<'_>, goal: &Goal, Plan { record, steps }: &Plan) -> Vec<String> {
     let mut lines = vec![format!("{cluster}: groups to recover:")];
     let rows = record.groups.iter().map(|held| {
         let claim = facts.claim_of(&held.group, &held.pod);

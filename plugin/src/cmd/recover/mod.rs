@@ -74,7 +74,6 @@ async fn recover(
     let mut record = goal.record.clone();
     record.replacements.extend(choice);
     record.replacements.sort();
-    let planned = record.completed(&seen.facts());
     let options = Options { include: args.include == Include::Auto, wait, settle, write: Write::from(&args.write) };
     let mut run = Run {
         hub: &selected.hub,
@@ -82,21 +81,22 @@ async fn recover(
         cluster: called(&selected.place.name),
         options: &options,
         record,
-        announced: planned.replacements.clone(),
+        announced: Vec::new(),
         begun: Instant::now(),
         progress: Progress::default(),
     };
     if goal.skipped {
         return hold(&mut run, seen, !dry_run).await;
     }
-    let steps = remaining(&seen.facts(), &run.record, options.include, RunState::default());
-    let steps = steps.map_err(|lost| run.unrecoverable(lost))?;
-    for line in dialog::plan(&run.cluster, &seen.facts(), &goal, &planned, &steps) {
+    let plan = remaining(&seen.facts(), &run.record, options.include, RunState::default());
+    let plan = plan.map_err(|lost| run.unrecoverable(lost))?;
+    run.announced.clone_from(&plan.record.replacements);
+    for line in dialog::plan(&run.cluster, &seen.facts(), &goal, &plan) {
         if dry_run && args.write.output.is_none() { output::line(&line) } else { output::note(&line) }
     }
-    preflight::judge(&run, seen, &steps).await?;
+    preflight::judge(&run, seen, &plan.steps).await?;
     if dry_run {
-        return rehearse(args, &mut run, &steps, seen).await;
+        return rehearse(args, &mut run, &plan.steps, seen).await;
     }
     dialog::begin(prompt)?;
     carry_out(args, &mut run, seen).await

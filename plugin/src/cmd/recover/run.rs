@@ -9,7 +9,7 @@ use shared::fdb::recover::check::Place;
 use shared::fdb::recover::patch::Edit;
 use shared::fdb::recover::presence::{Unrecoverable, Wakes};
 use shared::fdb::recover::record::Record;
-use shared::fdb::recover::{Request, RunState, Step, remaining};
+use shared::fdb::recover::{Plan, Request, RunState, Step, remaining};
 use shared::kinds::FOUNDATIONDB_CLUSTER;
 use tokio::time::{Instant, sleep};
 
@@ -87,11 +87,11 @@ impl Run<'_> {
     pub(super) async fn hold(&mut self) -> Result<(), Problem> {
         for _ in 0..CONFLICTS {
             let seen = self.snapshot().await?;
-            let steps = match remaining(&seen.facts(), &self.record, self.options.include, self.progress.state) {
+            let plan = match remaining(&seen.facts(), &self.record, self.options.include, self.progress.state) {
                 Err(Unrecoverable::ForeignSkip) => return Ok(()), // they are held
-                steps => steps.map_err(|lost| self.unrecoverable(lost))?,
+                plan => plan.map_err(|lost| self.unrecoverable(lost))?,
             };
-            let Some(step @ Step::Hold(_)) = steps.first() else { return Ok(()) };
+            let Some(step @ Step::Hold(_)) = plan.steps.first() else { return Ok(()) };
             match self.send(step).await {
                 Ok(()) => self.say(&dialog::done(step)),
                 Err(HubError::Conflict { .. }) => {}
@@ -112,8 +112,8 @@ impl Run<'_> {
     pub(super) async fn finish(&mut self) -> Result<End, Problem> {
         loop {
             let Some(seen) = self.look().await? else { continue };
-            let Some(steps) = self.plan(&seen)? else { continue };
-            let Some(step) = steps.first() else { return Err(self.not_included(&seen)) };
+            let Some(plan) = self.plan(&seen)? else { continue };
+            let Some(step) = plan.steps.first() else { return Err(self.not_included(&seen)) };
             let turn = match step {
                 Step::Hold(_) | Step::Lists(_) | Step::Services(_) => self.write(step).await?,
                 Step::Skip(_) => self.skip(&seen, step).await?,
@@ -174,11 +174,11 @@ impl Run<'_> {
         }
     }
 
-    /// The steps that are left; none if a group was left out.
-    fn plan(&mut self, seen: &DatabaseSnapshot) -> Result<Option<Vec<Step>>, Problem> {
+    /// What is left to be done; none if a group was left out.
+    fn plan(&mut self, seen: &DatabaseSnapshot) -> Result<Option<Plan>, Problem> {
         self.progress.state.included = self.progress.included_at.is_some_and(|at| at.elapsed() < INCLUDE_AGAIN);
         let why = match remaining(&seen.facts(), &self.record, self.options.include, self.progress.state) {
-            Ok(steps) => return Ok(Some(steps)),
+            Ok(plan) => return Ok(Some(plan)),
             Err(why) => why,
         };
         let group = why.group().filter(|group| self.record.has(group)).map(ToOwned::to_owned);

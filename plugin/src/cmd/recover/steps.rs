@@ -100,10 +100,14 @@ impl Run<'_> {
     /// Lets the operator reconcile again. [`Progress::skipping`] reports a failure.
     async fn give_up(&mut self) {
         let Ok(seen) = self.snapshot().await else { return };
-        let record = self.record.adopting(seen.facts().record().as_ref()).with_exclusions(&seen.cluster);
-        if self.patch(&resume(&seen.cluster, &record)).await.is_ok() {
+        if self.patch(&resume(&seen.cluster, &self.merged(&seen))).await.is_ok() {
             self.progress.skipping = false;
         }
+    }
+
+    /// The record with what other runs and the operator have done since.
+    fn merged(&self, seen: &DatabaseSnapshot) -> Record {
+        self.record.adopting(seen.facts().record().as_ref()).with_exclusions(&seen.cluster)
     }
 
     /// R6.
@@ -234,13 +238,12 @@ impl Run<'_> {
 
     /// Remembers what is left for a person when the database is left alone.
     fn owe(&mut self, seen: &DatabaseSnapshot) {
-        let record = self.record.adopting(seen.facts().record().as_ref()).with_exclusions(&seen.cluster);
-        let orders = if self.options.include { Vec::new() } else { orders(&seen.cluster, &record) };
+        let orders = if self.options.include { Vec::new() } else { orders(&seen.cluster, &self.merged(seen)) };
         self.progress.owed = (!orders.is_empty()).then(|| self.by_hand(&orders));
     }
 
     pub(super) fn not_included(&self, seen: &DatabaseSnapshot) -> Problem {
-        let mut record = self.record.adopting(seen.facts().record().as_ref());
+        let mut record = self.merged(seen);
         record.groups.iter_mut().for_each(|held| held.included = false); // one that was is excluded again
         let command = self.by_hand(&orders(&seen.cluster, &record));
         FdbError::NotIncluded { cluster: self.cluster.clone(), why: self.progress.include_failure.clone(), command }

@@ -32,54 +32,40 @@ pub struct Goal {
 /// A cluster, as commands for people name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 /// Why a recovery is not begun.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No such group.
     #[error("{cluster} has no process group {id:?}; {known}")]
     Unknown { cluster: String, id: String, known: String },
-    /// It is not marked.
     #[error("{id} is not suspended: it is not marked for removal, and {state}")]
     NotMarked { id: String, state: String },
-    /// Its Pod is still there.
     #[error(
         "{id} is not suspended yet: it is marked for removal{excluded}, and its Pod {pod} still runs. The operator removes a marked \
          group even without its ID in spec.processGroupsToRemove: wait until status shows it as suspended, then run this again"
     )]
     PodRuns { id: String, pod: String, excluded: &'static str },
-    /// Its class has no volumes.
     #[error("{id} has nothing to bring back: process groups of class {class} have no volume")]
     Stateless { id: String, class: String },
-    /// Its volume has gone.
     #[error("{id}: too late: its PersistentVolumeClaim does not exist any more{since}")]
     Gone { id: String, since: String },
-    /// Its volume goes.
     #[error("{id}: too late: its PersistentVolumeClaim {claim} was deleted at {since}; {volume}")]
     Going { id: String, claim: String, since: String, volume: String },
-    /// It goes for groups that an unfinished recovery brings back.
     #[error(
         "{id} goes in exchange for {groups}, whose recovery is not finished: run this with -c {cluster} and no group first, then name it"
     )]
     InExchange { id: String, groups: String, cluster: String },
-    /// An ID that no Pod name can be made of.
     #[error("{0} is not an ID that the operator gives (PREFIX-CLASS-NUMBER): cannot derive its Pod and volume from it")]
     OddId(String),
-    /// Another client has the operator skip it.
     #[error("{}", skipped(.place, *.held))]
     Skipped { place: Place, held: bool },
-    /// Our own annotation was edited.
     #[error("{cluster}: annotation {key} is malformed, probably edited by hand. Remove it, and set spec.skip to false")]
     Unreadable { cluster: String, key: &'static str },
-    /// The cluster goes.
     #[error("{cluster} has been terminating since {since}: its groups cannot be recovered")]
     Deleted { cluster: String, since: String },
-    /// Its replacement cannot be determined.
     #[error(transparent)]
     Replace(#[from] ReplaceError),
 }

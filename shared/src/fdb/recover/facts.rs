@@ -73,7 +73,6 @@ pub fn uid(object: &Value) -> &str {
     text(object, "/metadata/uid")
 }
 
-/// Its resourceVersion.
 pub fn version(object: &Value) -> &str {
     text(object, "/metadata/resourceVersion")
 }

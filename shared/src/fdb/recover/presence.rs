@@ -23,10 +23,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// What a group lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
-    /// ID of the process group.
     pub group: String,
     pub pod: String,
-    /// In words.
     pub what: String,
     /// Whether its Pod runs and nothing but a pass of the operator is awaited.
     pub is_up: bool,
@@ -35,25 +33,20 @@ pub struct Obstacle {
 /// Why a recovery cannot be finished.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unrecoverable {
-    /// The volume has gone in the middle of it.
     #[error("{group}: its PersistentVolumeClaim was deleted during the recovery, and the data is lost")]
     NoClaim { group: String },
-    /// The volume is going.
     #[error("{group}: PersistentVolumeClaim {claim} was deleted at {since} during the recovery; {volume}")]
     ClaimGoing { group: String, claim: String, since: String, volume: String },
-    /// Another volume has its name by now.
     #[error(
         "{group}: PersistentVolumeClaim {claim} is not the one that was held (uid {found}, not {wanted}): the old data is gone"
     )]
     OtherClaim { group: String, claim: String, wanted: String, found: String },
-    /// Nothing to copy a Service from.
     #[error(
         "{group}: it has no Service {service}, and there is no Service of another Pod to copy. If spec.routing.publicIPSource was set to service \
          since the removal, wait until the operator has created those of the other Pods, and run this again; else create Service {service} by \
          hand, without which the operator cannot create any Pod of the cluster"
     )]
     NoSibling { group: String, service: String },
-    /// Another client has set `spec.skip`.
     #[error(
         "another client set spec.skip to true during the recovery. The volumes are held for {} minutes at least: run this command again to \
          hold them longer, or set spec.skip to false and run it at once",
@@ -186,11 +179,9 @@ pub fn removed_again(facts: &Facts<'_>) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{groups}: {why}")]
 pub struct SpecDrift {
-    /// Their IDs.
     pub groups: String,
     /// What is different about them.
     pub why: &'static str,
-    /// The field that has changed.
     pub field: &'static str,
 }
 

@@ -33,11 +33,8 @@ pub struct Record {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupRecord {
-    /// ID of the process group.
     pub group: String,
-    /// Its class.
     pub class: String,
-    /// Its Pod.
     pub pod: String,
     /// uid of its `PersistentVolumeClaim`.
     pub claim: String,
@@ -75,12 +72,10 @@ impl Format for Record {
 }
 
 impl Record {
-    /// IDs of its groups.
     pub fn ids(&self) -> Vec<&str> {
         self.groups.iter().map(|held| held.group.as_str()).collect()
     }
 
-    /// Whether a group is in it.
     pub fn has(&self, group: &str) -> bool {
         self.groups.iter().any(|held| held.group == group)
     }

@@ -19,21 +19,17 @@ const MAX_CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(5);
 /// What the user says about replacements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ReplacementMode {
-    /// Find them.
     #[default]
     Find,
     /// These, and no others.
     These(Vec<String>),
-    /// None are to go.
     None,
 }
 
 /// Groups of one class that have to go, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// The class.
     pub class: String,
-    /// How many have to go.
     pub need: usize,
     /// Groups that may replace the removed ones, the newest first. The first `need` of them go unless the user chooses.
     pub candidates: Vec<Candidate>,
@@ -44,7 +40,6 @@ pub struct Choice {
 /// A group that can have been made in the place of a removed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its ID.
     pub group: String,
     /// When its claim was created.
     pub created: Timestamp,
@@ -53,29 +48,22 @@ pub struct Candidate {
 /// Why it cannot be said who goes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplaceError {
-    /// There would be too many, and no group replaced the removed ones.
     #[error(
         "spec.processCounts.{class} is {count}; with {groups} recovered there are {total} {class} groups. The operator would remove \
          one, probably the recovered one, because no group was created since the removal. Raise spec.processCounts.{class} to \
          {total}, or pass --replacement ID"
     )]
     TooMany { class: String, count: i64, total: i64, groups: String },
-    /// `--replacement` names a group that does not exist.
     #[error("--replacement {0}: the cluster has no process group of this ID")]
     Unknown(String),
-    /// `--replacement` names a group of another class.
     #[error("--replacement {id}: it is of class {class}, and none of the groups to recover is")]
     OtherClass { id: String, class: String },
-    /// `--replacement` names a group that goes already.
     #[error("--replacement {0}: it is being removed already")]
     Marked(String),
-    /// `--replacement` names a group that goes for one of an earlier run.
     #[error("--replacement {0}: an earlier run already removes it in exchange for another group")]
     Taken(String),
-    /// `--replacement` names a group, and none comes back for it.
     #[error("--replacement {0}: no group is left to recover in exchange for it")]
     Idle(String),
-    /// `--replacement` says otherwise than what was decided when the recovery was begun.
     #[error(
         "--replacement {requested}: the recovery of {groups} was begun at {since} with {recorded} to go in exchange{ordered}. It is \
          finished as it was begun: run this again without --replacement"
@@ -296,7 +284,7 @@ pub(super) fn leave_alone(facts: &Facts<'_>, record: &Record, coming: &mut [Grou
 impl Record {
     /// This record with the groups that still have to go. It is computed for every step: another recovery may have
     /// taken the group that this one would choose, and the operator may have created groups since.
-    pub fn completed(&self, facts: &Facts<'_>) -> Self {
+    pub(super) fn completed(&self, facts: &Facts<'_>) -> Self {
         let mut record = self.clone();
         for (class, groups) in removed_by_class(&self.groups) {
             let found = surplus(facts, class, &groups, &self.groups, &self.replacements);

@@ -6,7 +6,7 @@ use crate::fdb::suspension::Stamp;
 use crate::object::name_of;
 use serde_json::json;
 
-use super::super::check::{Place, Refusal};
+use super::super::check::Refusal;
 use super::super::facts::uid;
 use super::super::presence::{removed_again, spec_drift};
 use super::super::replace::ReplacementMode;
@@ -180,7 +180,8 @@ fn for_one_that_is_back_nobody_can_go() {
     // The same command once more, also when the one that went for it has gone.
     for fine in [ReplacementMode::Find, ReplacementMode::None, these(&["storage-4"]), these(&["storage-7"])] {
         let goal = world.goal_with(&["storage-1"], &fine).unwrap();
-        assert_eq!((goal.recovered.len(), goal.choices.len()), (1, 0), "{fine:?}");
+        assert_eq!(goal.recovered, [("storage-1".to_owned(), NOW.to_owned())], "{fine:?}");
+        assert!(goal.choices.is_empty() && goal.record.groups.is_empty(), "{fine:?}");
     }
 }
 
@@ -199,7 +200,7 @@ fn one_that_stayed_excluded_is_included_by_the_next_run() {
     let orders = world.with(|facts| include::orders(facts.cluster, &goal.record));
     assert_eq!(orders, ["include locality_instance_id:storage-1"]);
     // Nothing is done by a run that leaves the database alone, and it knows what is owed.
-    let left_alone = world.with(|facts| remaining(facts, &goal.record, false, RunState::default())).unwrap();
+    let left_alone = world.with(|facts| remaining(facts, &goal.record, false, RunState::default())).unwrap().steps;
     assert_eq!(left_alone.iter().map(word).collect::<Vec<_>>(), ["clear"]);
     let before = listed(&world).clone();
     assert_eq!(world.run(&goal.record), ["hold", "include", "await", "clear"]);
@@ -224,14 +225,6 @@ fn for_one_that_is_only_included_nobody_goes() {
     world.cluster["spec"]["processCounts"] = json!({});
     let goal = world.goal(&["storage-1", "storage-2"]).unwrap();
     assert_eq!((goal.record.groups.len(), goal.choices.len(), goal.choices[0].need), (2, 1, 1), "{goal:?}");
-}
-
-#[test]
-fn the_command_that_ends_a_skip_names_the_namespace() {
-    let place = Place { namespace: "db".to_owned(), name: "sample".to_owned() };
-    let text = Refusal::Skipped { place, held: true }.to_string();
-    let command = r#"(kubectl -n db patch fdb sample --type merge -p '{"spec":{"skip":false}}')"#;
-    assert!(text.starts_with("sample: spec.skip is true, and no recovery set it") && text.contains(command), "{text}");
 }
 
 /// How many of the class' groups are left when all that are listed are gone.
@@ -430,7 +423,7 @@ fn where_addresses_are_excluded_they_are_included_once_more_after_the_report() {
     // A run that ends here leaves it to any other.
     assert_eq!(world.goal(&[]).unwrap().unfinished, ["storage-1"]);
     assert_eq!(words(&world, &record, done), ["include", "clear"]);
-    let left_alone = world.with(|facts| remaining(facts, &record, false, done)).unwrap();
+    let left_alone = world.with(|facts| remaining(facts, &record, false, done)).unwrap().steps;
     assert_eq!(left_alone.iter().map(word).collect::<Vec<_>>(), ["clear"]);
     let step = world.steps(&record, done).unwrap().remove(0);
     let Step::Include(orders, _) = &step else { panic!("{step:?}") };

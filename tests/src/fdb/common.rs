@@ -8,8 +8,6 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use crate::denier::Denier;
-use crate::fdb::database::Delete;
-use crate::fdb::operator::api::Group;
 use crate::fdb::options::{Settings, UpdateMode};
 use crate::{FdbCluster, FdbOptions, Options, World};
 
@@ -19,7 +17,7 @@ pub const SOON: Duration = Duration::from_mins(2);
 pub const IDLE: Duration = Duration::from_millis(1_800);
 
 /// The world that the tests of one file share.
-pub async fn world() -> World {
+async fn world() -> World {
     World::shared_with(Options::bare_hub()).await.unwrap()
 }
 
@@ -31,12 +29,6 @@ pub fn untimed() -> FdbOptions {
 /// A database whose operator excludes and includes only what all operators of it agree on.
 pub fn global() -> FdbOptions {
     FdbOptions { patch: json!({"spec": {"automationOptions": {"synchronizationMode": "global"}}}), ..untimed() }
-}
-
-/// Waits until a group is gone for good.
-pub async fn dropped(db: &FdbCluster, id: &str) {
-    let gone = async || Ok(db.group(id).await?.is_none().then_some(()));
-    db.wait(&format!("end of {id}"), SOON, gone).await.unwrap();
 }
 
 /// A group whose volume is held by a webhook.
@@ -85,44 +77,7 @@ pub async fn uid(db: &FdbCluster, id: &str) -> Option<String> {
     db.pvc(id).await.unwrap().and_then(|claim| claim.metadata.uid)
 }
 
-/// Takes everything off a group's entry that its removal has put there.
-pub fn clear(groups: &mut [Group], id: &str) {
-    let group = groups.iter_mut().find(|group| group.id == id).unwrap();
-    group.removal_timestamp = None;
-    group.exclusion_timestamp = None;
-    group.exclusion_skipped = false;
-    group.process_group_conditions.clear();
-}
-
 impl Held {
-    /// Begins `spec.skip`, and waits until no pass is under way.
-    pub async fn skip(&self) {
-        self.db.patch(&json!({"spec": {"skip": true}})).await.unwrap();
-        self.db.wait_asleep(Duration::from_millis(300), SOON).await.unwrap();
-    }
-
-    /// Ends `spec.skip`, and says what else is to change in the spec.
-    pub async fn unskip(&self) {
-        self.db.patch(&json!({"spec": {"skip": false}})).await.unwrap();
-    }
-
-    /// Takes the group off the list, and puts others there.
-    pub async fn list(&self, ids: &[&str]) {
-        self.db.patch(&json!({"spec": {"processGroupsToRemove": ids}})).await.unwrap();
-    }
-
-    /// Clears the group's entry.
-    pub async fn clear(&self) {
-        self.db.edit_groups(|groups| clear(groups, &self.id)).await.unwrap();
-    }
-
-    /// Includes the group by its locality, by fdbcli in the Pod of the replacement.
-    pub async fn include_it(&self) {
-        let command = format!("include locality_instance_id:{}", self.id);
-        let ran = fdbcli(&self.world, &self.db, &self.replacement, &command).await;
-        assert_eq!((ran.code, ran.stdout.as_str()), (0, ""), "{ran:?}");
-    }
-
     /// Waits until the group runs, on its old volume with its old data.
     pub async fn wait_back(&self) {
         self.db
@@ -147,9 +102,6 @@ pub fn ours(object: &impl ResourceExt) -> Vec<String> {
 
 /// The group is back on its old volume with its old data, the database has nothing against it, and nothing of ours is
 /// left.
-///
-/// # Errors
-/// When that is not so.
 pub async fn is_back(held: &Held) -> Result<()> {
     held.wait_back().await;
     let object = held.db.get().await?;
@@ -170,22 +122,7 @@ pub async fn is_back(held: &Held) -> Result<()> {
     Ok(())
 }
 
-/// Runs fdbcli in a group's Pod, through the API server.
-pub async fn fdbcli(world: &World, db: &FdbCluster, id: &str, command: &str) -> crate::Ran {
-    let pod = db.pod_name(id);
-    let line = ["exec", &pod, "-n", db.namespace(), "-c", "foundationdb", "--", "fdbcli", "--exec", command];
-    world.kubectl(&line).await.unwrap()
-}
-
 /// The default database with an operator that writes by server-side apply.
 pub fn applied() -> FdbOptions {
     FdbOptions { settings: Settings { update_mode: UpdateMode::Apply, ..Settings::default() }, ..untimed() }
-}
-
-/// The pass after a sleep that has sent the second round of DELETEs, for Pod and claim alike.
-pub async fn removed_again(held: &Held, before: usize) -> (Delete, Delete) {
-    let again = async || Ok(held.db.pvc_deletes(&held.id).await?.into_iter().nth(before));
-    let claim = held.db.wait("another DELETE", SOON, again).await.unwrap();
-    let pods = held.db.deletes("Pod", &held.db.pod_name(&held.id)).await.unwrap();
-    (pods.last().unwrap().clone(), claim)
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use fdb_simulator::operator::api::{Cluster, Group, Status};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
@@ -12,7 +13,6 @@ use tokio::task::JoinSet;
 
 use super::cluster::FdbInfo;
 use super::database::{Database, Delete, Log};
-use super::operator::api::{Cluster, Group, Status};
 use super::options::{FdbOptions, Settings};
 use super::resource;
 use super::server::NewFdb;
@@ -32,9 +32,6 @@ pub struct FdbCluster {
 impl World {
     /// Makes a `FoundationDBCluster` in a namespace of its own (`options.namespace`, or its name and some random
     /// characters), with its operator, and waits until the operator calls it reconciled.
-    ///
-    /// # Errors
-    /// When the hub refuses something, or it takes longer than two minutes.
     pub async fn fdb(&self, name: &str, options: FdbOptions) -> Result<FdbCluster> {
         let new = NewFdb { name: name.to_owned(), options };
         let info = self.supervisor().post("/fdb", &new).await;
@@ -59,42 +56,32 @@ impl FdbCluster {
     }
 
     /// Its `FoundationDBCluster`, with every field that it has.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub async fn get(&self) -> Result<DynamicObject> {
         let found = self.api().get(&self.info.name).await;
         found.with_context(|| format!("read FoundationDBCluster {}/{}", self.info.namespace, self.info.name))
     }
 
+    /// The same as the operator reads it.
+    pub async fn cluster(&self) -> Result<Cluster> {
+        Cluster::new(serde_json::to_value(self.get().await?)?)
+    }
+
     /// Its status.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub async fn status(&self) -> Result<Status> {
-        Ok(Cluster::new(self.get().await?)?.status)
+        Ok(self.cluster().await?.status)
     }
 
     /// Its process groups.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub async fn groups(&self) -> Result<Vec<Group>> {
         Ok(self.status().await?.process_groups)
     }
 
     /// A process group, if it is in the status.
-    ///
-    /// # Errors
-    /// When the status cannot be read.
     pub async fn group(&self, id: &str) -> Result<Option<Group>> {
         Ok(self.groups().await?.into_iter().find(|group| group.id == id))
     }
 
     /// IDs of a class that are not to go, in order.
-    ///
-    /// # Errors
-    /// When the status cannot be read.
     pub async fn ids(&self, class: &str) -> Result<Vec<String>> {
         let groups =
             self.groups().await?.into_iter().filter(|group| group.process_class == class && !group.is_marked());
@@ -112,59 +99,38 @@ impl FdbCluster {
     }
 
     /// A group's Pod, if there is one.
-    ///
-    /// # Errors
-    /// When the hub does not answer.
     pub async fn pod(&self, id: &str) -> Result<Option<Pod>> {
         Ok(self.api_of::<Pod>().get_opt(&self.pod_name(id)).await?)
     }
 
     /// A group's volume claim, if there is one.
-    ///
-    /// # Errors
-    /// When the hub does not answer.
     pub async fn pvc(&self, id: &str) -> Result<Option<PersistentVolumeClaim>> {
         let name = format!("{}-data", self.pod_name(id));
         Ok(self.api_of::<PersistentVolumeClaim>().get_opt(&name).await?)
     }
 
     /// A group's own Service, if there is one.
-    ///
-    /// # Errors
-    /// When the hub does not answer.
     pub async fn service(&self, id: &str) -> Result<Option<Service>> {
         Ok(self.api_of::<Service>().get_opt(&self.pod_name(id)).await?)
     }
 
     /// What is on the volume that a group has now: the same text means the same data.
-    ///
-    /// # Errors
-    /// When the hub or the supervisor does not answer.
     pub async fn marker(&self, id: &str) -> Result<Option<String>> {
         let Some(uid) = self.pvc(id).await?.and_then(|claim| claim.metadata.uid) else { return Ok(None) };
         Ok(self.database().await?.volumes.get(&uid).map(|volume| volume.marker.clone()))
     }
 
     /// Merge-patches the `FoundationDBCluster` as the administrator.
-    ///
-    /// # Errors
-    /// When the hub refuses; the error is a [`kube::Error`].
     pub async fn patch(&self, patch: &Value) -> Result<DynamicObject> {
         Ok(self.api().patch(&self.info.name, &PatchParams::default(), &Patch::Merge(patch)).await?)
     }
 
     /// Adds IDs to `spec.processGroupsToRemove`.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::patch`].
     pub async fn remove(&self, ids: &[&str]) -> Result<()> {
         self.add_to("processGroupsToRemove", ids).await
     }
 
     /// Adds IDs to `spec.processGroupsToRemoveWithoutExclusion`.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::patch`].
     pub async fn remove_without_exclusion(&self, ids: &[&str]) -> Result<()> {
         self.add_to("processGroupsToRemoveWithoutExclusion", ids).await
     }
@@ -176,13 +142,9 @@ impl FdbCluster {
     }
 
     /// Edits the groups in the status. Refused with 409 if another client has written in between.
-    ///
-    /// # Errors
-    /// When the hub refuses; the error is a [`kube::Error`].
     pub async fn edit_groups(&self, edit: impl FnOnce(&mut Vec<Group>)) -> Result<DynamicObject> {
-        let object = self.get().await?;
-        let version = object.metadata.resource_version.clone();
-        let mut status = Cluster::new(object)?.status;
+        let Cluster { object, mut status } = self.cluster().await?;
+        let version = &object["metadata"]["resourceVersion"];
         edit(&mut status.process_groups);
         let patch =
             json!({"metadata": {"resourceVersion": version}, "status": {"processGroups": status.process_groups}});
@@ -190,76 +152,49 @@ impl FdbCluster {
     }
 
     /// Wakes the operator by an annotation of the cluster.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::patch`].
     pub async fn wake(&self) -> Result<()> {
         let value = format!("{:08x}", rand::random::<u32>());
         self.patch(&json!({"metadata": {"annotations": {"testbed.hibernate.sh/wake": value}}})).await.map(drop)
     }
 
     /// The database as it is now.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
     pub async fn database(&self) -> Result<Database> {
         self.world.supervisor().get(&self.info.path()).await
     }
 
     /// Everything that the database was asked, and what its operator did.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
     pub async fn log(&self) -> Result<Log> {
         self.world.supervisor().get(&format!("{}/log", self.info.path())).await
     }
 
     /// The DELETEs that the operator has sent for an object, such as a Pod's name and `-data`.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
     pub async fn deletes(&self, kind: &str, name: &str) -> Result<Vec<Delete>> {
         let all = self.log().await?.deletes.into_iter();
         Ok(all.filter(|delete| delete.kind == kind && delete.name == name).collect())
     }
 
     /// The DELETEs that the operator has sent for a group's volume claim.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
     pub async fn pvc_deletes(&self, id: &str) -> Result<Vec<Delete>> {
         self.deletes("PersistentVolumeClaim", &format!("{}-data", self.pod_name(id))).await
     }
 
     /// Turns knobs: a merge patch over [`Settings`], such as `{"available": false}`.
-    ///
-    /// # Errors
-    /// When there is no such knob.
     pub async fn turn(&self, change: &Value) -> Result<Settings> {
         self.world.supervisor().patch(&format!("{}/settings", self.info.path()), change).await
     }
 
     /// Makes the database answer, or not.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
     pub async fn set_available(&self, available: bool) -> Result<()> {
         self.turn(&json!({"available": available})).await.map(drop)
     }
 
     /// Ends the operator in the middle of what it does.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
     pub async fn kill_operator(&self) -> Result<()> {
         *self.operator.lock().unwrap_or_else(PoisonError::into_inner) = JoinSet::new();
         self.world.supervisor().delete(&format!("{}/operator", self.info.path())).await
     }
 
     /// Starts the operator, again if it runs already.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
     pub async fn restart_operator(&self) -> Result<()> {
         self.kill_operator().await?;
         let (supervisor, path) = (self.world.supervisor().clone(), format!("{}/operator", self.info.path()));
@@ -269,9 +204,6 @@ impl FdbCluster {
     }
 
     /// Removes it with everything that it has, as its owner would: by deleting the namespace.
-    ///
-    /// # Errors
-    /// When it is gone already.
     pub async fn remove_all(self) -> Result<()> {
         self.kill_operator().await?;
         self.world.supervisor().delete(&self.info.path()).await

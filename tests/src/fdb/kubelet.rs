@@ -17,9 +17,6 @@ use crate::world_file::Control;
 pub(crate) const NAME: &str = "fdb-kubelet";
 
 /// Starts it and answers its port, at which it listens soon.
-///
-/// # Errors
-/// When it cannot be built or does not start.
 pub(crate) async fn start(children: &Children, dir: &Path, identity: &Identity, control: &Control) -> Result<u16> {
     let program = tokio::task::spawn_blocking(assets::kubelet).await??;
     let folder = dir.join(NAME);

@@ -102,9 +102,6 @@ impl Machines {
     }
 
     /// Does something with a database.
-    ///
-    /// # Errors
-    /// When there is none.
     pub(crate) fn entry<T>(&self, of: &Key, act: impl FnOnce(&mut Entry) -> T) -> Result<T> {
         let mut entries = self.entries();
         let entry = entries.get_mut(of).with_context(|| format!("no database {}/{}", of.0, of.1))?;

@@ -1,14 +1,11 @@
 //! The double of the `FoundationDB` operator and of the databases that it runs, for want of the real ones.
 //!
 //! What is real: the API server, owner references, garbage collection, the protection of volumes in use, `kubectl exec`
-//! down to the streams. What is played: the operator ([`operator`]), after docs/reference/fdb.md; the database
-//! ([`database`]), which is a list of exclusions and of processes that report; Pods and Nodes ([`machines`]); fdbcli
-//! ([`fdbcli`]). See "The FoundationDB double" in doubles.md of the docs.
+//! down to the streams. What is simulated: the operator, the database and fdbcli, by [`fdb_simulator`]; Pods and Nodes
+//! ([`machines`]). See "The FoundationDB double" in doubles.md of the docs.
 
 pub mod cluster;
 pub mod common;
-pub mod database;
-pub mod fdbcli;
 pub mod handle;
 pub(crate) mod kubelet;
 pub mod machines;
@@ -17,11 +14,7 @@ pub mod options;
 pub(crate) mod server;
 mod wait;
 
-/// API group and version of the operator's kinds.
-pub const API_VERSION: &str = "apps.foundationdb.org/v1beta2";
-
-/// The operator's kind.
-pub const KIND: &str = "FoundationDBCluster";
+pub use fdb_simulator::{API_VERSION, KIND, database};
 
 /// Name of the hub's user that the operator is.
 pub const OPERATOR: &str = "fdb-kubernetes-operator-controller-manager";

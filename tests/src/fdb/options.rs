@@ -3,33 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use fdb_simulator::database::{Settings, UpdateMode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The operator's own waits are divided by this, the seconds of `spec.automationOptions` among them: 60 s between
-/// removals, 60 s after a conflict, 30 s while the database is unavailable, 15 s while something is not excluded, 10 s
-/// while not reconciled.
-pub(crate) const SPEED: f64 = 20.0;
 /// From a bound Pod to one that is Ready.
 pub(crate) const POD_START: Duration = Duration::from_millis(100);
 /// From the DELETE of a Pod to its end.
 pub(crate) const POD_END: Duration = Duration::from_millis(500);
 /// From a Pod that is Ready to its process in the database's status.
 pub(crate) const REPORT: Duration = Duration::from_millis(200);
-/// How old the last recovery must be, in seconds, before anything is excluded: `--minimum-recovery-time-for-exclusion`,
-/// 120 s. That for an inclusion, 600 s, is 0 here.
-pub(crate) const EXCLUSION_RECOVERY: f64 = 0.1;
-
-/// How the operator writes the status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum UpdateMode {
-    /// A full update of what it has in memory, refused with 409 if another client has written in between. The default.
-    Update,
-    /// Server-side apply by force (`--server-side-apply`): writes of other clients in between are lost silently.
-    Apply,
-}
-
 /// What a new database is like. The default is the one that was observed: redundancy double, 3 storage, 3 log, 1
 /// cluster controller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -80,26 +63,5 @@ impl Default for FdbOptions {
             patch: Value::Null,
             settings: Settings::default(),
         }
-    }
-}
-
-/// Knobs of one database and its operator. All can be turned while it runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct Settings {
-    /// How the operator writes the status.
-    pub update_mode: UpdateMode,
-    /// Whether the database answers.
-    pub available: bool,
-    /// Makes the operator do the wrong thing: it takes every marked group for excluded and removes it with the data on
-    /// it.
-    pub wrong: bool,
-    /// So many of the operator's next fetches of the database's status fail, each after its 10 s.
-    pub failed_fetches: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { update_mode: UpdateMode::Update, available: true, wrong: false, failed_fetches: 0 }
     }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use axum::extract::{Path, State};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
+use fdb_simulator::fdbcli::{self, Call, Output};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 
 use super::cluster::FdbInfo;
 use super::database::{Command, Database, Log};
-use super::fdbcli::{self, Call, Output};
 use super::machines::Key;
 use super::options::{FdbOptions, Settings};
 use crate::supervisor::World;

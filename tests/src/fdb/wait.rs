@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use fdb_simulator::operator::api::{Group, RESOURCES_TERMINATING, Status};
 use tokio::time::Instant;
 
 use super::handle::FdbCluster;
-use super::operator::api::{Cluster, Group, RESOURCES_TERMINATING, Status};
 use crate::supervisor::clock::Clock;
 
 /// From one look to the next: shorter than the waits of an operator, which are divided by its speed.
@@ -14,9 +14,6 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 impl FdbCluster {
     /// Waits until a probe finds something.
-    ///
-    /// # Errors
-    /// When it does not in time; the error shows the status and the operator's last passes.
     pub async fn wait<T>(
         &self,
         what: &str,
@@ -34,12 +31,9 @@ impl FdbCluster {
     }
 
     /// Waits until the operator calls the newest generation reconciled, with nothing pending.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::wait`].
     pub async fn wait_reconciled(&self, within: Duration) -> Result<Status> {
         self.wait("reconciled cluster", within, async || {
-            let cluster = Cluster::new(self.get().await?)?;
+            let cluster = self.cluster().await?;
             let generation = cluster.generation();
             let only = [("reconciled".to_owned(), generation)].into();
             Ok((cluster.status.generations == only).then_some(cluster.status))
@@ -48,9 +42,6 @@ impl FdbCluster {
     }
 
     /// Waits until a removed group is as a denied DELETE leaves it: marked, excluded, without a Pod.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::wait`].
     pub async fn wait_suspended(&self, id: &str, within: Duration) -> Result<Group> {
         self.wait(&format!("suspended {id}"), within, async || {
             let group = self.group(id).await?.filter(Group::is_leaving);
@@ -61,9 +52,6 @@ impl FdbCluster {
     }
 
     /// Waits until the operator is idle: its last pass ended without a timer, and no pass has started for this long.
-    ///
-    /// # Errors
-    /// As [`FdbCluster::wait`].
     pub async fn wait_asleep(&self, idle: Duration, within: Duration) -> Result<u64> {
         let begun = Clock::now();
         self.wait("sleeping operator", within, async || {

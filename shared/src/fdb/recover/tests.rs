@@ -25,7 +25,7 @@ fn fuzz_fdb_status() {
     let record = recorded.record(&["storage-1"]);
     let patch = recorded.with(|facts| patch::skip(facts.cluster, &record.completed(facts)));
     recorded.patch_cluster(&patch);
-    let seeds = [World::suspended().cluster, recorded.cluster].map(|cluster| cluster.to_string());
+    let seeds = [World::suspended().0.cluster, recorded.0.cluster].map(|cluster| cluster.to_string());
     let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
     ::fuzz::run("FDB status", &seeds, |bytes| {
         let Ok(cluster) = serde_json::from_slice::<crate::fdb::api::FoundationDBCluster>(bytes) else { return false };

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fdb_simulator::operator::Kind;
 use futures::StreamExt as _;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -13,37 +14,12 @@ use tokio::task::JoinSet;
 
 use crate::fdb::{self, KIND};
 
-/// Kinds that the operator watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// `FoundationDBCluster`.
-    Cluster,
-    /// `Pod`.
-    Pod,
-    /// `PersistentVolumeClaim`.
-    Claim,
-    /// `Service`.
-    Service,
-}
+const KINDS: [Kind; 4] = [Kind::Cluster, Kind::Pod, Kind::Claim, Kind::Service];
 
-impl Kind {
-    const ALL: [Self; 4] = [Self::Cluster, Self::Pod, Self::Claim, Self::Service];
-
-    /// As in an object's `kind`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cluster => KIND,
-            Self::Pod => "Pod",
-            Self::Claim => "PersistentVolumeClaim",
-            Self::Service => "Service",
-        }
-    }
-
-    fn resource(self) -> ApiResource {
-        match self {
-            Self::Cluster => fdb::resource(),
-            other => ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", other.name())),
-        }
+fn resource(kind: Kind) -> ApiResource {
+    match kind {
+        Kind::Cluster => fdb::resource(),
+        other => ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", other.name())),
     }
 }
 
@@ -67,8 +43,8 @@ impl Store {
     pub fn start(client: &Client, namespace: &str, cluster: &str, wakes: &mpsc::UnboundedSender<String>) -> Self {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let mut watches = JoinSet::new();
-        for kind in Kind::ALL {
-            let api = Api::namespaced_with(client.clone(), namespace, &kind.resource());
+        for kind in KINDS {
+            let api = Api::namespaced_with(client.clone(), namespace, &resource(kind));
             watches.spawn(watch(api, kind, cluster.to_owned(), seen.clone(), wakes.clone()));
         }
         Self { client: client.clone(), namespace: namespace.to_owned(), seen, _watches: watches }
@@ -76,12 +52,12 @@ impl Store {
 
     /// Whether every kind has been listed.
     pub fn is_complete(&self) -> bool {
-        lock(&self.seen).listed.len() == Kind::ALL.len()
+        lock(&self.seen).listed.len() == KINDS.len()
     }
 
     /// An API of a kind.
     pub fn api(&self, kind: Kind) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), &self.namespace, &kind.resource())
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource(kind))
     }
 
     /// An object.

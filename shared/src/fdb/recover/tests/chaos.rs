@@ -1,240 +1,139 @@
 //! A recovery beside an operator, a controller, Pods and a database that all take their time, in rounds on a clock of
-//! their own: slow passes at each phase, passes that end early with long requeues, addresses that change, and runs that
-//! are killed after any step.
+//! their own: slow passes at each sub-step, passes that end early with long requeues, a status of the database that does
+//! not come, addresses that change, and runs that are killed after any step.
 
-mod operator;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefMut;
 
 use crate::annotation::{annotation, format, keys};
 use crate::fdb::admission::Kind;
-use crate::fdb::api::{
-    GROUP_LABEL, MARKED_AS_EXCLUDED, MISSING_POD, MISSING_PROCESSES, POD_PENDING, ProcessGroup, ProcessGroupCondition,
-    RESOURCES_TERMINATING,
-};
+use crate::fdb::api::{GROUP_LABEL, ProcessGroup, RESOURCES_TERMINATING};
 use crate::fdb::decide;
 use crate::fdb::suspension::{Minimum, Stamp};
-use crate::object::name_of;
-use jiff::SignedDuration;
+use fdb_simulator::database::UpdateMode;
+use fdb_simulator::fdbcli::{self, Call};
+use fdb_simulator::memory::{Memory, State};
+use fdb_simulator::operator::pass::{SubStep, seconds};
 use serde_json::json;
 
 use super::super::check::Refusal;
-use super::super::facts::{label, uid};
+use super::super::facts::{deleted_at, label, uid};
 use super::super::presence::Wakes;
 use super::super::*;
 use super::world::*;
 
-/// `spec.processCounts.storage`.
-const COUNT: usize = 3;
 /// Longest life of a run, in seconds: less than the requeue of a pass that ends early.
 const LONGEST_RUN: u64 = 450;
 /// How long the world goes on after the last run.
 const AFTER: u64 = 90;
-
-/// Numbers that are the same in every run of the tests.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % end
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
-
-/// The parts of a pass, in the operator's order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Pods,
-    Status,
-    Groups,
-    Choose,
-    Exclude,
-    Bounce,
-    Remove,
-    Last,
-}
-
-const PHASES: [Phase; 8] = [
-    Phase::Pods,
-    Phase::Status,
-    Phase::Groups,
-    Phase::Choose,
-    Phase::Exclude,
-    Phase::Bounce,
-    Phase::Remove,
-    Phase::Last,
-];
-
-/// A pass of the operator under way.
-struct Pass {
-    /// The cluster as it was read or last written.
-    cluster: Value,
-    groups: Vec<ProcessGroup>,
-    written: Vec<ProcessGroup>,
-    at: usize,
-    due: u64,
-}
-
-/// `Err` ends a pass: with a requeue after so many seconds, or with none.
-type Outcome = Result<(), Option<u64>>;
-
-/// A Pod: when it runs, when its process reports, and from where.
-struct Started {
-    runs: u64,
-    reports: u64,
-    address: String,
-}
+/// How long the operator may take to make the cluster, and to suspend groups.
+const PREPARED: u64 = 600;
 
 /// Everything but the plugin.
 struct Sim {
     round: u64,
-    world: World,
+    memory: Memory<World>,
     second: u64,
-    dice: Dice,
-    /// What the database excludes.
-    excluded: BTreeSet<String>,
-    pods: BTreeMap<String, Started>,
-    pass: Option<Pass>,
-    requeue: Option<u64>,
-    /// Something that the operator watches has changed.
-    dirty: bool,
-    /// The operator writes the status by server-side apply.
-    apply: bool,
-    /// Every pass ends early, with a requeue of ten minutes.
-    bounce: bool,
-    /// Which phase is slow, for how long, and in how many more passes.
-    slow: (usize, u64, u64),
-    /// In so many passes the database's status does not come in time for the first look.
-    unread: u64,
     window: Duration,
-    made: u64,
-    log: Vec<String>,
+    /// So many times the database's status still fails to come.
+    unread: u64,
 }
 
-fn leaves(group: &ProcessGroup) -> bool {
-    group.is_marked() && group.is_excluded()
-}
-
-fn locality(id: &str) -> String {
-    format!("locality_instance_id:{id}")
+/// The webhook: a claim goes once it is released for the removal of its group.
+fn denies(objects: &Objects, claim: &Value) -> bool {
+    let mut groups = objects.cluster["status"]["processGroups"].as_array().into_iter().flatten();
+    let group = groups.find(|group| group["processGroupID"].as_str() == label(claim, GROUP_LABEL));
+    !Stamp::of(claim).is_released_for(group.and_then(|group| group["removalTimestamp"].as_str()))
 }
 
 impl Sim {
+    /// One or two groups of a new cluster are suspended.
     fn new(round: u64) -> Self {
-        let mut dice = Dice(round.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        for _ in 0..8 {
-            dice.below(2);
-        }
-        let mut world = World::suspended();
-        if dice.one_in(3) {
-            world.cluster["spec"]["processGroupsToRemove"] = json!(["log-9", "storage-1", "storage-2"]);
-            world.cluster["status"]["processGroups"][0] = removed("storage-2", "storage");
-            world.pods.remove(0);
-            world.cluster["status"]["processGroups"].as_array_mut().unwrap().push(group("storage-5", "storage"));
-            world.claims.push(claim("storage-5", "storage", "2026-11-21T17:59:59Z"));
-            world.pods.push(pod("storage-5", "Running"));
-        }
-        if dice.one_in(3) {
-            world.cluster["spec"]["automationOptions"] = json!({ "useLocalitiesForExclusion": false });
-        }
-        for (at, group) in world.cluster["status"]["processGroups"].as_array_mut().unwrap().iter_mut().enumerate() {
-            group["addresses"] = json!([format!("10.0.0.{at}")]);
-        }
-        let (phase, seconds, passes) = (dice.below(8), 5 + dice.below(26), dice.below(4));
-        let mut sim = Self {
-            round,
-            world,
-            second: 0,
-            apply: dice.one_in(2),
-            bounce: dice.one_in(4),
-            slow: (usize::try_from(phase).unwrap(), seconds, passes),
-            unread: dice.below(4),
-            window: Duration::from_secs(120 + dice.below(600)),
-            dice,
-            excluded: BTreeSet::new(),
-            pods: BTreeMap::new(),
-            pass: None,
-            requeue: None,
-            dirty: true,
-            made: 0,
-            log: Vec::new(),
+        let spec = json!({ "version": "7.3.69", "processCounts": { "storage": 3 }, "automationOptions": {} });
+        let world = World(Objects::new("sample", "db", &spec, at(NOW)));
+        let mut sim =
+            Self { round, memory: Memory::new(world, round, denies), second: 0, window: Duration::ZERO, unread: 0 };
+        let removed = {
+            let mut state = sim.memory.state();
+            let State { objects, database, dice, is_random, .. } = &mut *state;
+            let options = &mut objects.cluster["spec"]["automationOptions"];
+            options["removalMode"] = json!(if dice.one_in(2) { "All" } else { "Zone" });
+            options["useLocalitiesForExclusion"] = json!(!dice.one_in(3));
+            database.settings.update_mode = if dice.one_in(2) { UpdateMode::Apply } else { UpdateMode::Update };
+            sim.window = Duration::from_secs(120 + dice.below(600));
+            *is_random = true;
+            1 + usize::from(dice.one_in(3))
         };
-        for group in sim.groups() {
-            if group.is_marked() {
-                let targets = sim.targets(&group);
-                sim.excluded.extend(targets);
-            } else {
-                let started = Started { runs: 0, reports: 0, address: group.addresses[0].clone() };
-                sim.pods.insert(group.process_group_id, started);
-            }
+        sim.until(|groups| groups.len() == 3 && groups.iter().all(|group| group.process_group_conditions.is_empty()));
+        let ids: Vec<String> = sim.groups().into_iter().take(removed).map(|group| group.process_group_id).collect();
+        sim.world().cluster["spec"]["processGroupsToRemove"] = json!(ids);
+        sim.memory.state().is_dirty = true;
+        sim.until(|groups| {
+            let (marked, others): (Vec<&ProcessGroup>, Vec<_>) = groups.iter().partition(|group| group.is_marked());
+            let gone = marked.iter().filter(|group| group.condition(RESOURCES_TERMINATING).is_some());
+            gone.count() == removed && others.iter().all(|group| group.process_group_conditions.is_empty())
+        });
+        {
+            let mut state = sim.memory.state();
+            let State { database, dice, slow, .. } = &mut *state;
+            let step = SubStep::ALL[usize::try_from(dice.below(12)).unwrap()];
+            *slow = Some((step, 5 + dice.below(26).cast_signed(), dice.below(4)));
+            database.settings.bounces = dice.one_in(4);
+            sim.unread = dice.below(4);
         }
-        sim.control();
         // A pass may be under way when the plugin looks first.
-        for _ in 0..sim.dice.below(4) {
+        for _ in 0..sim.below(4) {
             sim.tick();
         }
         sim
     }
 
-    fn note(&mut self, text: &str) {
-        self.log.push(format!("{:>4} {text}", self.second));
+    fn until(&mut self, is_there: impl Fn(&[ProcessGroup]) -> bool) {
+        while !is_there(&self.groups()) {
+            assert!(self.second < PREPARED, "{}", self.story());
+            (0..3).for_each(|_| self.tick());
+        }
+    }
+
+    fn world(&self) -> RefMut<'_, World> {
+        RefMut::map(self.memory.state(), |state| &mut state.objects)
+    }
+
+    fn below(&self, end: u64) -> u64 {
+        self.memory.state().dice.below(end)
     }
 
     /// What happened last, for a failure.
     fn story(&self) -> String {
-        let status = &self.world.cluster["status"]["processGroups"];
-        let log = self.log[self.log.len().saturating_sub(80)..].join("\n");
-        format!("round {}, excluded {:?}, {status}\n{log}", self.round, self.excluded)
+        let state = self.memory.state();
+        let log = state.log[state.log.len().saturating_sub(80)..].join("\n");
+        let (status, excluded) = (&state.objects.cluster["status"], &state.database.exclusions);
+        format!("round {}, excluded {excluded:?}, {status}\n{log}", self.round)
     }
 
     fn groups(&self) -> Vec<ProcessGroup> {
-        serde_json::from_value(self.world.cluster["status"]["processGroups"].clone()).unwrap()
-    }
-
-    /// What the operator excludes a group by.
-    fn targets(&self, group: &ProcessGroup) -> Vec<String> {
-        if self.world.cluster["spec"]["automationOptions"]["useLocalitiesForExclusion"] == json!(false) {
-            group.addresses.clone()
-        } else {
-            vec![locality(&group.process_group_id)]
-        }
-    }
-
-    fn reports(&self, id: &str) -> bool {
-        self.pods.get(id).is_some_and(|started| started.reports <= self.second)
-    }
-
-    fn is_excluded(&self, id: &str) -> bool {
-        let by_address = self.pods.get(id).is_some_and(|started| self.excluded.contains(&started.address));
-        by_address || self.excluded.contains(&locality(id))
+        self.world().with(|facts| facts.cluster.groups().to_vec())
     }
 
     fn tick(&mut self) {
         self.second += 1;
-        let passed = SignedDuration::from_secs(i64::try_from(self.second).unwrap());
-        self.world.now = at(NOW).checked_add(passed).unwrap();
-        for id in self.pods.iter().filter(|(_, started)| started.runs == self.second).map(|(id, _)| id) {
-            let pod = self.world.pods.iter_mut().find(|pod| name_of(pod) == pod_of(id)).unwrap();
-            pod["status"]["phase"] = json!("Running");
+        if self.unread > 0 && self.below(20) == 0 {
+            self.unread -= 1;
+            self.memory.state().database.settings.failed_fetches = 2;
         }
+        self.memory.tick();
         if self.second.is_multiple_of(3) {
             self.control();
         }
-        self.operate();
     }
 
     /// The controller, as it decides.
     fn control(&mut self) {
-        let window = self.window;
-        let actions = self.world.with(|facts| {
+        let (window, mut state) = (self.window, self.memory.state());
+        let State { objects: world, is_dirty, .. } = &mut *state;
+        let actions = world.with(|facts| {
             let id = |object: &Value| label(object, GROUP_LABEL).map(ToOwned::to_owned);
-            let pod = |pod: &Value| decide::Pod { group: id(pod).unwrap_or_default(), deleting: false };
+            let pod =
+                |pod: &Value| decide::Pod { group: id(pod).unwrap_or_default(), deleting: deleted_at(pod).is_some() };
             let held = |claim: &Value| decide::Held {
                 kind: Kind::Pvc,
                 name: String::new(),
@@ -258,11 +157,11 @@ impl Sim {
             decide::decide(&facts).actions
         });
         for action in actions {
-            let changes = action.change.annotations(self.world.now);
-            let claim = &mut self.world.claims[action.object];
+            let changes = action.change.annotations(world.now);
+            let claim = &mut world.claims[action.object];
             json_patch::merge(claim, &json!({ "metadata": { "annotations": changes } }));
             bump(claim);
-            self.dirty = true;
+            *is_dirty = true;
         }
     }
 }
@@ -297,7 +196,8 @@ enum Worked {
 impl Sim {
     /// Begins a run. None if the groups are back; an error if the operator has to go on first.
     fn begin(&self, ids: &[&str]) -> Result<Option<Run>, ()> {
-        let goal = match self.world.goal(ids) {
+        let goal = self.world().goal(ids);
+        let goal = match goal {
             Ok(goal) => goal,
             Err(refusals) if refusals.iter().all(|one| matches!(one, Refusal::PodRuns { .. })) => return Err(()),
             Err(refusals) => panic!("{refusals:?}\n{}", self.story()),
@@ -322,9 +222,9 @@ impl Sim {
             Pause::Until(until) if *until > self.second => return Worked::Waits,
             Pause::No | Pause::Until(_) => {}
             Pause::Settle { begun, since, status } => {
-                let found = &self.world.cluster["status"];
-                if *found != *status {
-                    (*status, *since) = (found.clone(), self.second);
+                let found = self.world().cluster["status"].clone();
+                if found != *status {
+                    (*status, *since) = (found, self.second);
                 }
                 if self.second - *since < 5 && self.second - *begun < 60 {
                     return Worked::Waits;
@@ -334,15 +234,20 @@ impl Sim {
         }
         run.pause = Pause::No;
         run.done.included = run.included.is_some_and(|at| self.second - at < 15);
-        let step = match self.world.steps(&run.record, run.done) {
+        let steps = self.world().steps(&run.record, run.done);
+        let step = match steps {
             Ok(steps) => steps.into_iter().next(),
             Err(lost) => panic!("{lost}\n{}", self.story()),
         };
         let Some(step) = step else { panic!("nothing to do\n{}", self.story()) };
-        self.note(&format!("    {}", word(&step)));
-        match &step {
+        self.memory.state().note(&format!("    {}", word(&step)));
+        self.carry_out(run, &step)
+    }
+
+    fn carry_out(&mut self, run: &mut Run, step: &Step) -> Worked {
+        match step {
             Step::Settle => {
-                let status = self.world.cluster["status"].clone();
+                let status = self.world().cluster["status"].clone();
                 run.pause = Pause::Settle { begun: self.second, since: self.second, status };
                 return Worked::Goes;
             }
@@ -354,19 +259,18 @@ impl Sim {
             Step::Await(missing) => {
                 let now = Duration::from_secs(self.second - run.began);
                 if run.wakes.pause(missing, now) == Some(Duration::ZERO) {
-                    let edit = self.world.with(|facts| patch::wake(facts, missing));
-                    if let Some(edit) = edit {
-                        self.world.edit(&edit);
-                    }
-                    self.dirty = true;
+                    let edit = self.world().with(|facts| patch::wake(facts, missing));
+                    edit.iter().for_each(|edit| self.world().edit(edit));
+                    self.memory.state().is_dirty = true;
                 }
                 run.pause = Pause::Until(self.second + 1);
                 return Worked::Goes;
             }
             Step::Include(orders, _) => {
-                for target in orders[0].split(' ').skip(1) {
-                    self.excluded.remove(target);
-                }
+                let mut state = self.memory.state();
+                let (call, now) = (Call::parse(&include::command(orders)).ok().unwrap(), seconds(state.objects.now));
+                let ran = fdbcli::run(&mut state.database, &call, now);
+                assert_eq!(ran.code, 0, "{orders:?}: {ran:?}");
                 run.included = Some(self.second);
             }
             Step::Status(_) => {
@@ -376,16 +280,18 @@ impl Sim {
             Step::Skip(_) => run.done.settled = false,
             _ => {}
         }
-        self.world.carry_out(&step, &mut run.done);
-        self.dirty |= !matches!(step, Step::Status(_)); // a status wakes nobody
+        self.world().carry_out(step, &mut run.done);
+        self.memory.state().is_dirty |= !matches!(step, Step::Status(_)); // a status wakes nobody
         if run.edits > 4 {
             let record = run.record.clone();
-            let patch = self.world.with(|facts| {
+            let mut world = self.world();
+            let patch = world.with(|facts| {
                 let record = record.adopting(facts.record().as_ref()).with_exclusions(facts.cluster);
                 patch::resume(facts.cluster, &record)
             });
-            self.world.patch_cluster(&patch);
-            self.dirty = true;
+            world.patch_cluster(&patch);
+            drop(world);
+            self.memory.state().is_dirty = true;
             return Worked::GaveUp;
         }
         if matches!(step, Step::Clear(..)) { Worked::Ended } else { Worked::Goes }
@@ -396,16 +302,16 @@ fn round(number: u64) {
     let mut sim = Sim::new(number);
     let asked: Vec<ProcessGroup> = sim.groups().into_iter().filter(ProcessGroup::is_marked).collect();
     let ids: Vec<&str> = asked.iter().map(|group| group.process_group_id.as_str()).collect();
+    let is_asked = |claim: &&Value| label(claim, GROUP_LABEL).is_some_and(|id| ids.contains(&id));
+    let volumes: Vec<String> = sim.world().claims.iter().filter(is_asked).map(|claim| uid(claim).to_owned()).collect();
     let others: Vec<ProcessGroup> = sim.groups().into_iter().filter(|group| !group.is_marked()).collect();
-    let (mut run, mut again, mut kills): (Option<Run>, u64, u64) = (None, 0, sim.dice.below(5));
+    let (mut run, mut again, mut kills): (Option<Run>, u64, u64) = (None, 0, sim.below(5));
     let mut ended: Option<u64> = None;
     while ended.is_none_or(|at| sim.second < at + AFTER) {
-        assert!(sim.second < 2_500, "it never ends\n{}", sim.story());
+        assert!(sim.second < PREPARED + 2_500, "it never ends\n{}", sim.story());
         sim.tick();
-        for id in &ids {
-            let kept = sim.world.claims.iter().any(|claim| uid(claim) == format!("uid-{id}"));
-            assert!(kept, "the volume of {id} is lost\n{}", sim.story());
-        }
+        let lost = volumes.iter().find(|volume| !sim.world().claims.iter().any(|claim| uid(claim) == **volume));
+        assert!(lost.is_none(), "{lost:?} is lost\n{}", sim.story());
         if ended.is_some() || run.is_none() && sim.second < again {
             continue;
         }
@@ -421,7 +327,7 @@ fn round(number: u64) {
         let (mut worked, mut is_killed) = (Worked::Goes, false);
         for _ in 0..4 {
             worked = sim.work(&mut now);
-            is_killed = worked != Worked::Ended && kills > 0 && sim.dice.one_in(12);
+            is_killed = worked != Worked::Ended && kills > 0 && sim.below(12) == 0;
             if worked != Worked::Goes || is_killed {
                 break;
             }
@@ -430,8 +336,8 @@ fn round(number: u64) {
             ended = Some(sim.second);
         } else if worked == Worked::GaveUp || is_killed {
             kills = kills.saturating_sub(1);
-            again = sim.second + 1 + sim.dice.below(8);
-            sim.note("    killed");
+            again = sim.second + 1 + sim.below(8);
+            sim.memory.state().note("    killed");
         } else {
             run = Some(now);
         }
@@ -440,8 +346,10 @@ fn round(number: u64) {
         let id = &before.process_group_id;
         let after = sim.groups().into_iter().find(|group| group.process_group_id == *id);
         assert!(after.is_some_and(|group| !group.needs_edit()), "{id} is not back\n{}", sim.story());
-        assert!(sim.reports(id) && !sim.is_excluded(id), "{id} does not report, or is excluded\n{}", sim.story());
-        let left: Vec<&String> = before.addresses.iter().filter(|address| sim.excluded.contains(*address)).collect();
+        let database = sim.memory.state().database.clone();
+        let takes_part = database.processes.contains_key(id) && !database.is_excluded(id);
+        assert!(takes_part, "{id} does not report, or is excluded\n{}", sim.story());
+        let left: Vec<&String> = before.addresses.iter().filter(|one| database.exclusions.contains(*one)).collect();
         assert!(left.is_empty(), "{id}: {left:?} stay excluded\n{}", sim.story());
     }
     let stays = |other: &&ProcessGroup| {

@@ -1,8 +1,11 @@
 //! A world of plain objects on which the steps of a plan are really carried out, patch by patch.
 
+use std::ops::{Deref, DerefMut};
+
 use crate::fdb::admission::Kind;
 use crate::fdb::api::FoundationDBCluster;
 use crate::object::name_of;
+pub(super) use fdb_simulator::memory::{Objects, bump};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -15,12 +18,20 @@ pub(super) const NOW: &str = "2026-11-21T18:30:00Z";
 
 /// Objects as the API server keeps them.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct World {
-    pub(super) cluster: Value,
-    pub(super) claims: Vec<Value>,
-    pub(super) services: Vec<Value>,
-    pub(super) pods: Vec<Value>,
-    pub(super) now: Timestamp,
+pub(super) struct World(pub(super) Objects);
+
+impl Deref for World {
+    type Target = Objects;
+
+    fn deref(&self) -> &Objects {
+        &self.0
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Objects {
+        &mut self.0
+    }
 }
 
 pub(super) fn at(text: &str) -> Timestamp {
@@ -81,7 +92,7 @@ impl World {
     /// `storage-1` is suspended, `storage-4` was made in its place, 2 and 3 have been there all the time.
     pub(super) fn suspended() -> Self {
         let before = "2026-11-20T10:00:00Z";
-        Self {
+        Self(Objects {
             cluster: json!({
                 "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster",
                 "metadata": { "name": "sample", "namespace": "db", "resourceVersion": "1", "uid": "owner" },
@@ -98,7 +109,7 @@ impl World {
             services: Vec::new(),
             pods: ["storage-2", "storage-3", "storage-4"].into_iter().map(|id| pod(id, "Running")).collect(),
             now: at(NOW),
-        }
+        })
     }
 
     /// `storage-2` is suspended, too.
@@ -282,11 +293,6 @@ pub(super) fn run_until(world: &mut World, record: &Record, last: &str) {
         }
     }
     panic!("there is no {last}");
-}
-
-pub(super) fn bump(object: &mut Value) {
-    let version: u32 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
 }
 
 pub(super) fn word(step: &Step) -> &'static str {

@@ -4,31 +4,30 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
+use super::Surroundings;
 use super::api::Group;
 use super::coordinate::EXCLUSION;
 use super::pass::{Pass, Step, Wait};
-use crate::fdb::database::Database;
-use crate::fdb::options::EXCLUSION_RECOVERY;
-use crate::supervisor::clock::Clock;
+use crate::database::Database;
 
-/// Refuses to trust a database that is not up, or has not been for long: the 120 s rule.
-pub(super) fn can_exclude(database: &Database) -> Result<()> {
-    if !database.settings.available {
-        bail!("cluster is unavailable, cannot exclude processes");
+impl<S: Surroundings> Pass<'_, S> {
+    /// Refuses to trust a database that is not up, or has not been for long: the 120 s rule.
+    pub(super) fn can_exclude(&self, database: &Database) -> Result<()> {
+        if !database.settings.available {
+            bail!("cluster is unavailable, cannot exclude processes");
+        }
+        let age = self.seconds() - database.recovered_at;
+        if age < S::EXCLUSION_RECOVERY {
+            bail!("last recovery was {age:.2} seconds ago, wait until the last recovery is 120 seconds ago");
+        }
+        Ok(())
     }
-    let age = Clock::now() - database.recovered_at;
-    if age < EXCLUSION_RECOVERY {
-        bail!("last recovery was {age:.2} seconds ago, wait until the last recovery is 120 seconds ago");
-    }
-    Ok(())
-}
 
-impl Pass<'_> {
     /// Excludes marked groups whose process reports, once their replacements report. One that does not report is left
     /// to the removal. In global mode it excludes whatever is ready, once everything is. In wrong mode nothing is
     /// excluded.
     pub(super) fn exclude_processes(&self) -> Step {
-        let database = self.cx.database()?;
+        let database = self.database()?;
         let is_open = |group: &&Group| {
             let reports = database.processes.contains_key(&group.id);
             group.is_marked() && !group.is_excluded() && reports && !database.is_excluded(&group.id)
@@ -49,7 +48,7 @@ impl Pass<'_> {
         if !database.settings.available {
             return Ok(Some(Wait::new("cluster is unavailable, cannot exclude processes", 15.0)));
         }
-        can_exclude(&database)?;
+        self.can_exclude(&database)?;
         let mut ready: BTreeSet<String> = open.iter().map(|group| group.id.clone()).collect();
         if self.cluster.is_global() {
             self.put_on(&[EXCLUSION.pending, EXCLUSION.ready], &open, &database)?;
@@ -60,7 +59,7 @@ impl Pass<'_> {
         }
         let all = groups.iter().filter(|group| ready.contains(&group.id));
         let targets: Vec<String> = all.flat_map(|group| self.cluster.exclusion_targets(group)).collect();
-        self.cx.order("exclude", &targets, Database::exclude)?;
+        self.order("exclude", &targets, Database::exclude)?;
         Ok(None)
     }
 }

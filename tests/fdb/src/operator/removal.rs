@@ -3,29 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
-use kube::ResourceExt as _;
 
 use super::api::{Group, RESOURCES_TERMINATING};
 use super::coordinate::INCLUSION;
-use super::exclude::can_exclude;
 use super::pass::{Pass, Step, Wait};
-use super::status::now;
-use super::store::Kind;
-use crate::fdb::database::{Database, LOCALITY};
-use crate::fdb::options::SPEED;
-use crate::supervisor::clock::Clock;
+use super::{Kind, Observed, Surroundings};
+use crate::database::{Database, LOCALITY};
 
 /// Zone of the groups that are on their way out already.
 const TERMINATING: &str = "foundationdb.org/terminating";
-impl Pass<'_> {
+
+impl<S: Surroundings> Pass<'_, S> {
     pub(super) async fn remove_groups(&mut self) -> Step {
         if !self.cluster.status.process_groups.iter().any(Group::is_marked) {
             return Ok(None);
         }
         // 1, 2
-        let remaining = self.remaining(&self.cx.database()?)?;
+        let remaining = self.remaining(&self.database()?)?;
         // 3: wrong mode takes everything for excluded.
-        let (time, _) = now();
+        let (time, _) = self.now();
         let (wrong, mut take, mut open, mut new) = (self.settings.wrong, Vec::new(), false, false);
         for group in self.cluster.status.process_groups.iter_mut().filter(|group| group.is_marked()) {
             if remaining.contains(&group.id) && !wrong {
@@ -50,7 +46,7 @@ impl Pass<'_> {
             self.write_status().await?;
         }
         // 6
-        if !self.cx.database()?.settings.available {
+        if !self.database()?.settings.available {
             return Ok(Some(Wait::new("fault tolerance is not as desired", 30.0)));
         }
         // 7, 8
@@ -59,7 +55,7 @@ impl Pass<'_> {
         if mode != "All" {
             let wait = self.cluster.spec("/automationOptions/waitBetweenRemovalsSeconds").as_f64();
             let wait = wait.filter(|seconds| *seconds >= 0.0).unwrap_or(60.0);
-            let left = wait - (Clock::now() - last) * SPEED;
+            let left = wait - (self.seconds() - last) * S::SPEED;
             if left > 0.0 {
                 let text = format!("not allowed to remove process groups, waiting: {left:.0}s");
                 return Ok(Some(Wait::new(text, left)));
@@ -89,12 +85,12 @@ impl Pass<'_> {
         if to_verify.is_empty() || self.settings.wrong {
             return Ok(BTreeSet::new());
         }
-        can_exclude(database)?;
+        self.can_exclude(database)?;
         let (open, safe): (Vec<&Group>, Vec<&Group>) =
             to_verify.into_iter().partition(|group| reports(group) && !database.is_excluded(&group.id));
         let targets: Vec<String> = safe.iter().flat_map(|group| self.cluster.exclusion_targets(group)).collect();
         if !targets.is_empty() {
-            self.cx.order("exclude", &targets, Database::exclude)?;
+            self.order("exclude", &targets, Database::exclude)?;
         }
         Ok(open.into_iter().map(|group| group.id.clone()).collect())
     }
@@ -119,41 +115,36 @@ impl Pass<'_> {
 
     /// Pod, claim and Service of a group, all in one go. The first error is remembered and does not stop the others.
     async fn remove_group(&self, group: &Group) -> Result<()> {
-        let store = &self.cx.store;
         let name = self.cluster.pod_name(&group.id, &group.process_class);
         let mut errors = Vec::new();
         let mut note = |result: Result<()>| errors.extend(result.err().map(|error| format!("{error:#}")));
-        if store.get(Kind::Pod, &name).is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()) {
-            note(self.delete(Kind::Pod, &name).await);
+        let stays = |kind: Kind| self.cx.observe(kind, &name).is_some_and(|object| !object.is_terminating);
+        if stays(Kind::Pod) {
+            note(self.cx.delete(Kind::Pod, &name).await);
         }
         let claims = self.claims(group);
         match claims.as_slice() {
             [] => {}
-            [(claim, terminating)] => {
-                if !terminating {
-                    note(self.delete(Kind::Claim, claim).await);
-                }
-            }
+            [claim] if claim.is_terminating => {}
+            [claim] => note(self.cx.delete(Kind::Claim, &claim.name).await),
             many => note(Err(anyhow::anyhow!("multiple PVCs found for process group {}: {}", group.id, many.len()))),
         }
-        if store.get(Kind::Service, &name).is_some_and(|service| service.metadata.deletion_timestamp.is_none()) {
-            note(self.delete(Kind::Service, &name).await);
+        if stays(Kind::Service) {
+            note(self.cx.delete(Kind::Service, &name).await);
         }
         if errors.is_empty() { Ok(()) } else { bail!("{}", errors.join("; ")) }
     }
 
-    /// The claims that a group's labels find, with whether they are terminating.
-    fn claims(&self, group: &Group) -> Vec<(String, bool)> {
+    /// The claims that a group's labels find.
+    fn claims(&self, group: &Group) -> Vec<Observed> {
         let mut wanted = self.cluster.match_labels();
         wanted.insert(self.cluster.id_labels().remove(0), group.id.clone());
-        let found = self.cx.store.all(Kind::Claim).into_iter();
-        let found = found.filter(|claim| wanted.iter().all(|(name, value)| claim.labels().get(name) == Some(value)));
-        found.map(|claim| (claim.name_any(), claim.metadata.deletion_timestamp.is_some())).collect()
+        self.cx.claims(&wanted)
     }
 
     fn is_gone(&self, group: &Group) -> bool {
         let name = self.cluster.pod_name(&group.id, &group.process_class);
-        let is_there = |kind: Kind| self.cx.store.get(kind, &name).is_some();
+        let is_there = |kind: Kind| self.cx.observe(kind, &name).is_some();
         !is_there(Kind::Pod) && !is_there(Kind::Service) && self.claims(group).is_empty()
     }
 
@@ -164,7 +155,7 @@ impl Pass<'_> {
         if gone.is_empty() {
             return Ok(None);
         }
-        let database = self.cx.database()?;
+        let database = self.database()?;
         let open: Vec<&Group> = gone.iter().copied().filter(|group| !excluded(group, &database).is_empty()).collect();
         let mut ready: BTreeSet<String> = gone.iter().map(|group| group.id.clone()).collect();
         if self.cluster.is_global() {
@@ -179,7 +170,7 @@ impl Pass<'_> {
         let all = self.cluster.status.process_groups.iter().filter(|group| ready.contains(&group.id));
         let targets: Vec<String> = all.flat_map(|group| excluded(group, &database)).collect();
         if !targets.is_empty() {
-            self.cx.order("include", &targets, Database::include)?;
+            self.order("include", &targets, Database::include)?;
         }
         let ids: BTreeSet<&String> = gone.iter().map(|group| &group.id).collect();
         self.cluster.status.process_groups.retain(|group| !ids.contains(&group.id));

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
 
+use super::Surroundings;
 use super::pass::Pass;
-use super::status::now;
-use crate::fdb::database::Database;
+use crate::database::Database;
 
-impl Pass<'_> {
+impl<S: Surroundings> Pass<'_, S> {
     pub(super) async fn choose_removals(&mut self) -> Result<()> {
         let counts = self.cluster.counts();
         let mut there: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -20,8 +20,8 @@ impl Pass<'_> {
         if there.is_empty() {
             return Ok(());
         }
-        let database = self.cx.database()?;
-        let (time, _) = now();
+        let database = self.database()?;
+        let (time, _) = self.now();
         for (class, groups) in there {
             let keep = distributed(&groups, wanted(&class), &database)?;
             for group in &mut self.cluster.status.process_groups {

@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
-use kube::ResourceExt as _;
-use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -80,6 +78,7 @@ pub struct Condition {
 pub const RESOURCES_TERMINATING: &str = "ResourcesTerminating";
 /// The database excludes a process that is not to go.
 pub const MARKED_AS_EXCLUDED: &str = "ProcessIsMarkedAsExcluded";
+
 impl Group {
     /// Whether it is to go.
     pub fn is_marked(&self) -> bool {
@@ -122,35 +121,31 @@ impl Group {
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// As it was read or last written.
-    pub object: DynamicObject,
+    pub object: Value,
     /// Its status, changed as the pass goes on.
     pub status: Status,
 }
 
 impl Cluster {
-    /// Reads one.
-    ///
-    /// # Errors
-    /// When its status is not one.
-    pub fn new(object: DynamicObject) -> Result<Self> {
-        let status = object.data.get("status").cloned().unwrap_or_else(|| json!({}));
+    pub fn new(object: Value) -> Result<Self> {
+        let status = object.get("status").cloned().unwrap_or_else(|| json!({}));
         let status = serde_json::from_value(status).context("read the status of a FoundationDBCluster")?;
         Ok(Self { object, status })
     }
 
     /// Its name.
-    pub fn name(&self) -> String {
-        self.object.name_any()
+    pub fn name(&self) -> &str {
+        self.object["metadata"]["name"].as_str().unwrap_or_default()
     }
 
     /// Its generation.
     pub fn generation(&self) -> i64 {
-        self.object.metadata.generation.unwrap_or_default()
+        self.object["metadata"]["generation"].as_i64().unwrap_or_default()
     }
 
     /// A field of its spec, by JSON pointer.
     pub fn spec(&self, pointer: &str) -> &Value {
-        self.object.data["spec"].pointer(pointer).unwrap_or(&Value::Null)
+        self.object["spec"].pointer(pointer).unwrap_or(&Value::Null)
     }
 
     /// Whether a list of its spec names an ID.
@@ -191,7 +186,7 @@ impl Cluster {
     /// Labels that everything of the cluster has, and by which it is found.
     pub fn match_labels(&self) -> BTreeMap<String, String> {
         self.label_map("/labels/matchLabels")
-            .unwrap_or_else(|| [("foundationdb.org/fdb-cluster-name".to_owned(), self.name())].into())
+            .unwrap_or_else(|| [("foundationdb.org/fdb-cluster-name".to_owned(), self.name().to_owned())].into())
     }
 
     /// Labels that hold the ID of a group; the first one counts.
@@ -229,7 +224,7 @@ impl Cluster {
     pub fn exclusion_targets(&self, group: &Group) -> Vec<String> {
         let mut targets = Vec::new();
         if self.uses_localities() {
-            targets.push(format!("{}{}", crate::fdb::database::LOCALITY, group.id));
+            targets.push(format!("{}{}", crate::database::LOCALITY, group.id));
         }
         if !self.uses_localities() || group.is_log() {
             targets.extend(group.addresses.iter().cloned());

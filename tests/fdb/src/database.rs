@@ -6,8 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::options::Settings;
-
 /// What stands before an ID in an exclusion by locality.
 pub const LOCALITY: &str = "locality_instance_id:";
 
@@ -19,6 +17,39 @@ pub const OPERATORS: &str = r"\xff\x02/org.foundationdb.kubernetes-operator";
 pub fn key(list: &str, prefix: &str, id: &str) -> String {
     let parts = [OPERATORS, list, prefix, id].into_iter().filter(|part| !part.is_empty());
     parts.collect::<Vec<_>>().join("/")
+}
+
+/// How the operator writes the status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UpdateMode {
+    /// A full update of what it has in memory, refused with 409 if another client has written in between. The default.
+    Update,
+    /// Server-side apply by force (`--server-side-apply`): writes of other clients in between are lost silently.
+    Apply,
+}
+
+/// Knobs of one database and its operator. All can be turned while it runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct Settings {
+    /// How the operator writes the status.
+    pub update_mode: UpdateMode,
+    /// Whether the database answers.
+    pub available: bool,
+    /// Makes the operator do the wrong thing: it takes every marked group for excluded and removes it with the data on
+    /// it.
+    pub wrong: bool,
+    /// So many of the operator's next fetches of the database's status fail, each after its 10 s.
+    pub failed_fetches: u32,
+    /// Restarts of processes are due: every pass ends before the removals, and comes again after 600 s.
+    pub bounces: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { update_mode: UpdateMode::Update, available: true, wrong: false, failed_fetches: 0, bounces: false }
+    }
 }
 
 /// The database.

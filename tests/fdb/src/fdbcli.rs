@@ -6,26 +6,23 @@ use super::database::Database;
 
 /// What a program has written, and its exit code.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Output {
-    stdout: String,
-    stderr: String,
-    code: i32,
+pub struct Output {
+    pub stdout: String,
+    pub stderr: String,
+    pub code: i32,
 }
 
 /// A command line, taken apart.
-pub(crate) struct Call {
+pub struct Call {
     /// The commands of `--exec`, in order.
-    pub(crate) commands: Vec<String>,
+    pub commands: Vec<String>,
     /// `--timeout`, seconds; 0 is none.
-    pub(crate) timeout: f64,
+    pub timeout: f64,
 }
 
 impl Call {
     /// Takes the command line of a container apart.
-    ///
-    /// # Errors
-    /// What the container's runtime or fdbcli says to a line that is none: output and exit code.
-    pub(crate) fn parse(line: &[String]) -> Result<Self, Output> {
+    pub fn parse(line: &[String]) -> Result<Self, Output> {
         let (program, arguments) = line.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
         if program != "fdbcli" {
             return Err(failed(127, &format!("exec: \"{program}\": executable file not found in $PATH\n")));
@@ -46,7 +43,7 @@ impl Call {
 }
 
 /// What fdbcli says when `--timeout` is over. It changes nothing.
-pub(crate) fn timed_out() -> Output {
+pub fn timed_out() -> Output {
     failed(1, "Specified timeout reached -- exiting...\n")
 }
 
@@ -55,7 +52,7 @@ fn failed(code: i32, text: &str) -> Output {
 }
 
 /// Runs the commands, up to the first that fails.
-pub(crate) fn run(database: &mut Database, call: &Call, now: f64) -> Output {
+pub fn run(database: &mut Database, call: &Call, now: f64) -> Output {
     let (mut output, mut session) = (Output::default(), Session::default());
     for command in &call.commands {
         let words: Vec<&str> = command.split_whitespace().collect();

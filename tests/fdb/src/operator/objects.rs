@@ -1,19 +1,18 @@
 //! What the operator makes for a process group.
 
-use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::api::{Cluster, Group};
-use crate::fdb::{API_VERSION, KIND};
+use crate::{API_VERSION, KIND};
 
 impl Cluster {
     fn metadata(&self, name: &str, labels: &Value) -> Value {
         json!({
             "name": name,
-            "namespace": self.object.namespace(),
+            "namespace": self.object["metadata"]["namespace"],
             "labels": labels,
             "ownerReferences": [{
-                "apiVersion": API_VERSION, "kind": KIND, "name": self.name(), "uid": self.object.meta().uid, "controller": true,
+                "apiVersion": API_VERSION, "kind": KIND, "name": self.name(), "uid": self.object["metadata"]["uid"], "controller": true,
             }],
         })
     }

@@ -10,11 +10,10 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 
+use super::Surroundings;
 use super::api::Group;
 use super::pass::Pass;
-use crate::fdb::database::{Database, key};
-use crate::fdb::options::SPEED;
-use crate::supervisor::clock::Clock;
+use crate::database::{Database, key};
 
 /// The list of the marked groups.
 const PENDING_FOR_REMOVAL: &str = "pendingForRemoval";
@@ -35,7 +34,7 @@ const LISTS: [&str; 5] = [PENDING_FOR_REMOVAL, EXCLUSION.pending, EXCLUSION.read
 /// For so many of the operator's seconds no list may have grown: `--global-synchronization-wait-duration`.
 const WAIT: f64 = 30.0;
 
-impl Pass<'_> {
+impl<S: Surroundings> Pass<'_, S> {
     /// The part of `updateStatus` that keeps the lists. After a change back to local mode they stay as they are.
     pub(super) fn coordinate(&self, database: &Database) -> Result<()> {
         if !self.cluster.is_global() {
@@ -84,20 +83,20 @@ impl Pass<'_> {
     }
 
     fn write_lists(&self, set: Vec<String>, clear: &[String]) -> Result<()> {
-        let now = Clock::now();
-        self.cx.machines.entry(&self.cx.of, |entry| {
-            entry.database.keys.retain(|key, _| !clear.contains(key));
-            entry.database.keys.extend(set.into_iter().map(|key| (key, now)));
+        let now = self.seconds();
+        self.cx.with_database(|database| {
+            database.keys.retain(|key, _| !clear.contains(key));
+            database.keys.extend(set.into_iter().map(|key| (key, now)));
         })
     }
 
     /// All groups that are ready, if it is agreed to go ahead with them; or else what stands against it.
     pub(super) fn agreed(&self, what: &Together) -> Result<Result<BTreeSet<String>, String>> {
-        let database = self.cx.database()?;
+        let database = self.database()?;
         let (pending, ready) = (database.list(what.pending, ""), database.list(what.ready, ""));
         let of_pending = ready.iter().filter(|(id, _)| pending.contains_key(*id));
         let last = pending.iter().chain(of_pending).fold(0.0, |last, (_, at)| f64::max(last, *at));
-        let quiet = (Clock::now() - last) * SPEED;
+        let quiet = (self.seconds() - last) * S::SPEED;
         if quiet < WAIT {
             return Ok(Err(format!("last pending process group was added: {quiet:.1}s ago")));
         }

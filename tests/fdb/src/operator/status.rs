@@ -3,26 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use kube::api::DynamicObject;
 
 use super::api::{Condition, Group, Health, MARKED_AS_EXCLUDED, RESOURCES_TERMINATING};
 use super::pass::Pass;
-use super::store::Kind;
-use crate::fdb::database::Database;
+use super::{Kind, Observed, Surroundings};
+use crate::database::Database;
 
-/// RFC 3339 and seconds since 1970.
-pub(super) fn now() -> (String, i64) {
-    let now = jiff::Timestamp::now();
-    (now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), now.as_second())
-}
-
-fn is_terminating(object: &DynamicObject) -> bool {
-    object.metadata.deletion_timestamp.is_some()
-}
-
-impl Pass<'_> {
+impl<S: Surroundings> Pass<'_, S> {
     pub(super) async fn update_status(&mut self) -> Result<()> {
-        let database = self.cx.database()?;
+        let database = self.database()?;
         let mut groups = std::mem::take(&mut self.cluster.status.process_groups);
         for group in &mut groups {
             self.mark(group);
@@ -39,25 +28,24 @@ impl Pass<'_> {
 
     /// Marks a group that the spec names, without an exclusion if the spec says so.
     fn mark(&self, group: &mut Group) {
-        let (time, _) = now();
         let without = self.cluster.names("/processGroupsToRemoveWithoutExclusion", &group.id);
         if !without && !self.cluster.names("/processGroupsToRemove", &group.id) {
             return;
         }
-        group.removal_timestamp.get_or_insert_with(|| time.clone());
+        group.removal_timestamp.get_or_insert_with(|| self.now().0);
         if without && !group.exclusion_skipped {
             group.exclusion_skipped = true;
         }
     }
 
     fn look_at(&self, group: &mut Group, database: &Database) {
-        let (time, seconds) = now();
+        let seconds = self.cx.now().as_second();
         let name = self.cluster.pod_name(&group.id, &group.process_class);
-        let pod = self.cx.store.get(Kind::Pod, &name);
-        let claim = self.cx.store.get(Kind::Claim, &format!("{name}-data"));
-        let service = self.cx.store.get(Kind::Service, &name);
+        let pod = self.cx.observe(Kind::Pod, &name);
+        let claim = self.cx.observe(Kind::Claim, &format!("{name}-data"));
+        let service = self.cx.observe(Kind::Service, &name);
         let process = database.processes.get(&group.id);
-        if let Some(address) = self.address(&name, pod.as_deref()) {
+        if let Some(address) = self.address(pod.as_ref(), service.as_ref()) {
             // Those of a marked group accumulate.
             if !group.is_marked() && database.settings.available {
                 group.addresses.clear();
@@ -73,25 +61,24 @@ impl Pass<'_> {
             }
         }
         if group.is_marked() && group.exclusion_skipped && group.exclusion_timestamp.is_none() {
-            group.set_excluded(&time);
+            group.set_excluded(&self.now().0);
         }
         let mut wrong: BTreeSet<&str> = BTreeSet::new();
         if group.since(RESOURCES_TERMINATING).is_some() {
             wrong.insert(RESOURCES_TERMINATING); // nothing ever takes it back
         }
-        let alive = pod.as_ref().filter(|pod| !is_terminating(pod));
+        let alive = pod.as_ref().filter(|pod| !pod.is_terminating);
         if group.is_leaving() {
-            let claim_goes = group.is_stateful() && claim.as_ref().is_none_or(|claim| is_terminating(claim));
+            let claim_goes = group.is_stateful() && claim.as_ref().is_none_or(|claim| claim.is_terminating);
             if alive.is_none() || claim_goes {
                 wrong.insert(RESOURCES_TERMINATING);
             }
         } else {
-            let phase = alive.and_then(|pod| pod.data.pointer("/status/phase")?.as_str().map(str::to_owned));
             let checks = [
                 ("MissingPod", alive.is_none()),
                 ("MissingPVC", group.is_stateful() && claim.is_none()),
                 ("MissingService", self.cluster.uses_services() && service.is_none()),
-                ("PodPending", phase.as_deref() == Some("Pending")),
+                ("PodPending", alive.is_some_and(|pod| pod.phase.as_deref() == Some("Pending"))),
                 ("MissingProcesses", alive.is_some() && process.is_none()),
                 (MARKED_AS_EXCLUDED, !group.is_marked() && process.is_some() && database.is_excluded(&group.id)),
             ];
@@ -104,11 +91,9 @@ impl Pass<'_> {
     }
 
     /// Address of a group that has a Pod: its own, or that of its Service.
-    fn address(&self, name: &str, pod: Option<&DynamicObject>) -> Option<String> {
-        let own = pod.filter(|pod| !is_terminating(pod))?.data.pointer("/status/podIP")?.as_str()?.to_owned();
-        let service = self.cx.store.get(Kind::Service, name).filter(|_| self.cluster.uses_services());
-        let of_service =
-            service.and_then(|service| Some(service.data.pointer("/spec/clusterIP")?.as_str()?.to_owned()));
+    fn address(&self, pod: Option<&Observed>, service: Option<&Observed>) -> Option<String> {
+        let own = pod.filter(|pod| !pod.is_terminating)?.ip.clone()?;
+        let of_service = service.filter(|_| self.cluster.uses_services()).and_then(|service| service.ip.clone());
         Some(of_service.unwrap_or(own))
     }
 

@@ -274,7 +274,7 @@ impl<'a> Resolver<'a> {
             let kind = row.kind();
             match list {
                 Ok((resource, items)) => {
-                    found.extend(items.into_iter().map(|value| Ok(Object { row: *row, resource, value })));
+                    found.extend(items.into_iter().map(|value| Object { row: *row, resource, value }).map(Ok));
                 }
                 Err(HubError::NoKind(_)) if some_kind_exists => {
                     self.hub.note(&format!("the hub does not have the type {}", kind.resource_name()));

@@ -174,7 +174,9 @@ fn workload_writes(version: &str, kind: &str, more: &[&str]) -> Vec<Case> {
             "apiVersion": version, "kind": kind, "metadata": { "name": name, "namespace": namespace },
             "spec": { "selector": { "matchLabels": labels }, "template": pod },
         });
-        more.iter().for_each(|field| object["spec"][*field] = "web".into());
+        for field in more {
+            object["spec"][*field] = "web".into();
+        }
         match name {
             "three" => object["spec"]["replicas"] = 3.into(),
             "none" => merge(

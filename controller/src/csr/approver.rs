@@ -265,7 +265,7 @@ async fn approve_all<'a>(
         let outcome = match decision.verdict {
             Verdict::Approve(_) if !may() => NOT_LEADER,
             Verdict::Approve(_) => approve(client, decision.csr, now).await,
-            verdict => verdict.reason(),
+            verdict @ Verdict::Leave(_) => verdict.reason(),
         };
         (decision, outcome)
     };

@@ -115,7 +115,7 @@ pub(crate) fn parse(kinds: Kinds, words: &[String], flags: Flags<'_>) -> Result<
     }
     if let Some(name) = whole::named(words)? {
         let namespace = Namespaces::Whole(name);
-        return Ok(Query { kinds: rows(&IN_NAMESPACE), namespace, is_typed: true, ..Query::default() });
+        return Ok(Query { kinds: rows(IN_NAMESPACE), namespace, is_typed: true, ..Query::default() });
     }
     if let Some(row) = kinds.shown_named(first).filter(|_| words.len() > 1) {
         return Err(UsageError::OnlyShown(row.refusal_of(&format!("{}/{}", row.word, words[1]))));

@@ -266,7 +266,9 @@ impl<W: DerefMut<Target = Objects>> Surroundings for Hub<W> {
 
     async fn create(&self, kind: Kind, objects: Vec<Value>) -> Result<()> {
         let mut state = self.0.borrow_mut();
-        objects.into_iter().for_each(|object| state.create(kind, object));
+        for object in objects {
+            state.create(kind, object);
+        }
         Ok(())
     }
 

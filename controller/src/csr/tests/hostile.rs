@@ -57,10 +57,10 @@ fn a_pass_approves_so_many_and_the_next_goes_on() {
 
 #[test]
 fn a_flood_is_not_approved_at_all() {
-    let limits = Limits { flood_margin: 3, ..Limits::default() };
     fn all<'a>(csrs: &'a [Csr], limits: &Limits) -> Vec<Decision<'a>> {
         decide_on(csrs, limits, &Approvals::new())
     }
+    let limits = Limits { flood_margin: 3, ..Limits::default() };
     assert!(all(&served(5), &limits).iter().all(|d| d.verdict == Verdict::Approve(Kind::Serving)), "2 nodes and 3");
     assert!(all(&served(6), &limits).iter().all(|d| d.verdict == Verdict::Leave(Reason::Flood)));
     let csrs: Vec<Csr> = served(6).into_iter().map(|csr| Csr { request: Vec::new(), ..csr }).collect();

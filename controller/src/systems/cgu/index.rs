@@ -277,7 +277,9 @@ impl GovernanceIndex {
             Change::Failed(_) => {}
         }
         drop(state);
-        affected.into_iter().for_each(|one| self.trigger_affected(handle, one));
+        for one in affected {
+            self.trigger_affected(handle, one);
+        }
     }
 
     fn trigger_affected(&self, handle: &Handle<ClusterGroupUpgrade>, affected: Affected) {

@@ -19,7 +19,9 @@ pub(super) fn all(outlooks: &[Outlook], output: ReportOutput, everywhere: bool, 
         if at > 0 {
             output::line("");
         }
-        lines(outlook, everywhere, now).iter().for_each(|line| output::line(line));
+        for line in lines(outlook, everywhere, now) {
+            output::line(&line);
+        }
     }
 }
 

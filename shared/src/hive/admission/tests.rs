@@ -35,8 +35,8 @@ fn a_rollout_is_refused_what_a_person_is_refused() {
         let Ok(stored) = serde_json::from_value::<ClusterDeployment>(case.stored.clone()) else { continue };
         let denials = refusal(&stored, &default_settings()).into_iter().collect();
         let refused = findings(&Evaluation { denials, ..Evaluation::default() });
-        let all = case.says.as_deref().unwrap_or_default().split("; ");
-        let denied = all.filter(|finding| finding.contains(" deny ") && !finding.ends_with("/hold-awake-until")).next();
+        let mut all = case.says.as_deref().unwrap_or_default().split("; ");
+        let denied = all.find(|finding| finding.contains(" deny ") && !finding.ends_with("/hold-awake-until"));
         assert_eq!(refused, denied.unwrap_or_default(), "{}", case.name);
         count += 1;
     }

@@ -260,7 +260,9 @@ impl Sim {
                 let now = Duration::from_secs(self.second - run.began);
                 if run.wakes.pause(missing, now) == Some(Duration::ZERO) {
                     let edit = self.world().with(|facts| patch::wake(facts, missing));
-                    edit.iter().for_each(|edit| self.world().edit(edit));
+                    if let Some(edit) = &edit {
+                        self.world().edit(edit);
+                    }
                     self.memory.state().is_dirty = true;
                 }
                 run.pause = Pause::Until(self.second + 1);

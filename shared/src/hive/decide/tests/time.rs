@@ -62,7 +62,7 @@ fn a_preflight_is_planned_when_it_is_due_of_clusters_that_are_served() {
         (&paused, None, true, None),
     ] {
         let preflight_age = seconds_ago.map(Duration::from_secs);
-        let plan = decide(&Facts { preflight_age, served, ..facts(cluster).machines_are(&[Running]) });
+        let plan = decide(&Facts { served, preflight_age, ..facts(cluster).machines_are(&[Running]) });
         let due = plan.due.map(|due| due.as_secs()).or(plan.preflight.then_some(0));
         assert_eq!(due, expected, "{seconds_ago:?} {served}: {plan:?}");
     }

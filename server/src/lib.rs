@@ -15,4 +15,4 @@ pub use connections::Limits;
 pub use metrics::ConnectionMetrics;
 pub use port::{Client, Http, Port, bind, plain};
 pub use warnings::Warnings;
-pub use watch_memory::WatchMemory;
+pub use watch_memory::{WatchMemory, tenant};

@@ -62,8 +62,8 @@ impl WatchMemory {
     }
 }
 
-/// Who is charged for an object: its namespace, its project of KKP, or who wrote it.
-fn tenant(meta: &ObjectMeta) -> &str {
+/// Whose share of a limit an object takes: that of its namespace, its project of KKP, or who wrote it.
+pub fn tenant(meta: &ObjectMeta) -> &str {
     let label = || meta.labels.as_ref()?.get(PROJECT);
     let requester = || meta.annotations.as_ref()?.get(keys::REQUESTED_BY);
     let tenant = meta.namespace.as_ref().or_else(label).or_else(requester).or(meta.name.as_ref());

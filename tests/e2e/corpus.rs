@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | `shared/src/*/admission/tests.rs` | all | `says`, `words`, `stamps` |
 //! | `tests/e2e/match_conditions.rs` | with `reaches` | the entries of the webhook that the API server calls |
-//! | `tests/e2e/policy_twin.rs` | of Hive, with `reaches` | the rows that the policy denies |
-//! | `tests/e2e/kkp_guard.rs` | of KKP, with `words` | what kubectl prints |
+//! | `tests/e2e/policy_twin.rs` | of Hive, with `reaches`, that update or create | the rows that the policy denies |
+//! | `tests/e2e/kkp_guard.rs` | of KKP, with `words` and `reaches` | what kubectl prints |
 //!
 //! A case changes the stored object `of` with the patch `with` by the patch `write`. In a patch, a key with a slash is an
 //! annotation (`/x` is `hibernate.sh/x`), any other key is a path; a text is a patch by name, and a list is one patch
@@ -57,7 +57,8 @@ pub struct Case {
     pub unstamped: bool,
     /// `ROW deny FIELD` or `ROW warn` for each finding, in the order of the rules.
     pub says: Option<String>,
-    /// What the messages contain. Where there are words, if empty ones, kubectl prints the same.
+    /// What the messages contain. Where the case has `reaches`, kubectl prints the same. Cases near to the time of the
+    /// corpus have none: an API server has another time.
     pub words: Option<String>,
     /// What the mutating webhook changes; null is not compared.
     pub stamps: Value,
@@ -186,6 +187,7 @@ pub fn corpus(text: &str) -> Corpus {
             Value::Array(rows) => rows.into_iter().map(|row| (row.to_string(), row)).collect(),
             other => panic!("{about}: {other} are no cases"),
         };
+        assert!(!rows.is_empty(), "{about} has no cases");
         for (name, row) in rows {
             let mut case = group.clone();
             match row {
@@ -199,6 +201,7 @@ pub fn corpus(text: &str) -> Corpus {
             }
             let mut case: Case = serde_json::from_value(json!(case)).unwrap();
             case.name = format!("{}: {name}", about.as_str().unwrap());
+            assert!(case.words.is_none() || case.says.is_some(), "{}: words of no finding", case.name);
             case.with = source.patch(&case.with);
             case.stored = applied(&source.object(&case.of), &case.with);
             if !case.cluster.is_null() {

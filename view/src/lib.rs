@@ -188,7 +188,8 @@ pub async fn list(hub: &HubClient, query: &Query) -> Listing {
         match item {
             Ok(item) => items.push(item),
             // What every object lacks is reported once.
-            Err(failure) if failures.iter().any(|one| one.to_string() == failure.to_string()) => {}
+            Err(failure)
+                if failure.key.is_none() && failures.iter().any(|one| one.to_string() == failure.to_string()) => {}
             Err(failure) => failures.push(failure),
         }
     }

@@ -18,6 +18,8 @@ mod project;
 mod registration;
 mod requests;
 mod shelving;
+#[cfg(test)]
+mod testing;
 mod wire;
 
 pub use self::registration::{OpenStack, OpenStackFlags};

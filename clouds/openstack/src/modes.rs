@@ -113,7 +113,7 @@ impl CloudDriver for Modes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shelving::test_server;
+    use crate::testing::test_server;
 
     #[test]
     fn the_mode_of_the_next_sleep_moves_what_nothing_else_decides() {

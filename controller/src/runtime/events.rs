@@ -142,7 +142,8 @@ impl EventOnce {
         publish: impl Future<Output = bool>,
     ) {
         if self.reason != Some(reason) {
-            *self = Self { reason: Some(reason), ..Self::default() };
+            // Due until it is written, also if the reconcile ends before that.
+            *self = Self { reason: Some(reason), retry_at: Some(Instant::now()), ..Self::default() };
             metrics.noticed(system, reason);
         } else if self.retry_in() != Some(Duration::ZERO) {
             return;
@@ -164,4 +165,32 @@ fn cut(note: &str) -> String {
         .take_while(|(at, c)| at + c.len_utf8() <= MAX_NOTE_BYTES)
         .map(|(_, c)| c)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_is_not_written_is_tried_again_with_backoff() {
+        let (metrics, mut once) = (Metrics::default(), EventOnce::default());
+        let cancelled = once.publish(&metrics, "hive", "Reason", std::future::pending());
+        assert!(tokio::time::timeout(Duration::from_secs(1), cancelled).await.is_err());
+        assert_eq!(once.retry_in(), Some(Duration::ZERO), "the reconcile has ended first");
+        once.publish(&metrics, "hive", "Reason", async { false }).await;
+        let pause = once.retry_in().unwrap();
+        assert!(pause > Duration::ZERO, "{pause:?}");
+        once.publish(&metrics, "hive", "Reason", async { unreachable!("not due yet") }).await;
+        tokio::time::advance(pause).await;
+        once.publish(&metrics, "hive", "Reason", async { true }).await;
+        assert_eq!(once.retry_in(), None);
+        once.publish(&metrics, "hive", "Reason", async { unreachable!("it is written") }).await;
+        let mut count = 0;
+        once.publish(&metrics, "hive", "Another", async {
+            count += 1;
+            true
+        })
+        .await;
+        assert_eq!(count, 1);
+    }
 }

@@ -13,7 +13,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::Value;
-use server::Warnings;
+use server::{Warnings, tenant};
 use shared::annotation::keys;
 use tokio::time::Instant;
 
@@ -45,7 +45,7 @@ pub struct Hub {
     pub warnings: Warnings,
     /// The targets at work.
     pub marks: CrashMarks,
-    /// Status writes at once: namespaces take turns.
+    /// Status writes at once: tenants take turns.
     pub writes: Arc<FairLimit>,
     /// When this term began. Reconciles of steady targets keep in step from here, so that they share calls.
     pub began: Instant,
@@ -87,7 +87,7 @@ impl Hub {
     where
         P: Serialize + Debug + Send + Sync,
     {
-        let _turn = self.writes.acquire(&read.namespace().unwrap_or_default()).await;
+        let _turn = self.writes.acquire(tenant(read.meta())).await;
         self.lead()?; // not before: the turn may have been long in coming
         let api = self.api(read);
         let written = api.patch_status(&read.name_any(), &as_controller(), patch).await;

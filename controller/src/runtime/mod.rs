@@ -31,7 +31,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::time::Duration;
 
-use kube::{Resource, ResourceExt};
+use kube::Resource;
 pub use shared::guarded::Guarded;
 use shared::read::Foreign;
 
@@ -82,10 +82,9 @@ pub trait System: Send + Sync + Sized + 'static {
         Self::SETTINGS.concurrency
     }
 
-    /// Whose share of the capacity its work takes: that of the object's namespace, and of a kind without namespaces its
-    /// own.
+    /// Whose share of the capacity its work takes.
     fn tenant(&self, object: &Self::Object) -> String {
-        object.namespace().unwrap_or_else(|| object.name_any())
+        server::tenant(object.meta()).to_owned()
     }
 
     /// Fills in the facts about `object`, the newer of what the watch brought and what our last write returned.

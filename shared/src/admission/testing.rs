@@ -139,7 +139,7 @@ impl<K: Object + Clone> Bench<K> {
         silent.into_iter().map(|rule| rule.row).collect()
     }
 
-    pub(crate) fn cases(&self, verbs: &[Verb]) -> impl Iterator<Item = &Case> {
+    pub(crate) fn cases(&self, verbs: &[Verb]) -> impl Iterator<Item = &Case> + Clone {
         self.corpus.cases.iter().filter(|case| verbs.contains(&case.verb))
     }
 }

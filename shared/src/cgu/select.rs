@@ -40,7 +40,7 @@ impl ManagedCluster {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// There are neither names nor a selector.
-    #[error("cannot obtain all the details about the clusters in the CR: no cluster precaching_spec for remediation")]
+    #[error("cannot obtain all the details about the clusters in the CR: no cluster specified for remediation")]
     Nothing,
     /// A selector is malformed.
     #[error("cannot obtain all the details about the clusters in the CR: {0}")]
@@ -182,7 +182,7 @@ mod tests {
         let canaries = json!({ "maxConcurrency": 1, "canaries": ["spoke1", "spoke2"] });
         let expression = json!([{ "matchExpressions": [{ "key": "a", "operator": "Sometimes" }] }]);
         for (spec, expected) in [
-            (json!({}), "no cluster precaching_spec for remediation"),
+            (json!({}), "no cluster specified for remediation"),
             (json!({ "clusters": ["spoke1", "spoke7"] }), "cluster spoke7 is not a ManagedCluster"),
             (
                 json!({ "clusters": ["spoke1"], "remediationStrategy": canaries }),

@@ -14,6 +14,7 @@ use shared::cgu::policy::DEPLOY_WAVE;
 use shared::cgu::wire::{ImageBasedGroupUpgrade, ManagedClusterObject};
 use shared::cgu::ztp::{ACCELERATED, DONE, NAMESPACE, WrongWave, upgrade};
 use shared::text::{sanitize, sanitize_chain};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Upgrades;
@@ -34,7 +35,9 @@ pub(super) async fn follow(upgrades: &Upgrades) {
     loop {
         if is_complete {
             pause = MIN_RETRY;
-            upgrades.index.new_clusters.notified().await;
+            let unwritten = warned.values().filter_map(EventOnce::retry_in).min().unwrap_or(Duration::MAX);
+            // At the timeout too: an Event is due again.
+            let _ = timeout(unwritten, upgrades.index.new_clusters.notified()).await;
         } else {
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(MAX_RETRY);

@@ -73,8 +73,14 @@ pub async fn after_report(
     plan: &Plan,
 ) -> Reconciled<Option<ClusterDeployment>> {
     let machines = facts.machines.as_ref();
-    let answered =
-        if plan.preflight { preflight::answer(hive, cluster, machines, &mut target.state).await? } else { None };
+    // The status may have changed what the plan was made of.
+    let is_due = plan.preflight && preflight::is_due(cluster, &target.state);
+    let answered = if is_due {
+        preflight::answer(hive, cluster, machines, &mut target.state).await?
+    } else {
+        target.state.drop_unwritten();
+        None
+    };
     if let Some(answered) = &answered {
         target.wrote(answered);
     }

@@ -31,6 +31,11 @@ const DEADLINE: Duration = Duration::from_secs(8);
 /// certificates.
 const SIGNERS: [&str; 2] = ["openshift-kube-apiserver-operator", "openshift-kube-controller-manager-operator"];
 
+/// Whether a preflight is due of this version of the object.
+pub fn is_due(cluster: &ClusterDeployment, state: &TargetState) -> bool {
+    preflight::due_in(cluster, state.preflight_age(), clock::now()) == Some(Duration::ZERO)
+}
+
 /// Runs the preflight and writes the answer. Returns the object if it was written.
 ///
 /// # Errors

@@ -171,6 +171,11 @@ impl TargetState {
         self.preflight.as_ref().filter(|(_, unwritten)| unwritten.is_none()).map(|(at, _)| at.elapsed())
     }
 
+    /// Forgets an answer that is not written, and what it is charged.
+    pub fn drop_unwritten(&mut self) {
+        drop(self.preflight.take_if(|(_, unwritten)| unwritten.is_some()));
+    }
+
     /// The version of the Secret that was refused last.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()

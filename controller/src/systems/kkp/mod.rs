@@ -48,9 +48,6 @@ const CONCURRENCY: u16 = 32;
 /// How long a reconcile may take before it is given up.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Label with the project that a Cluster belongs to.
-const PROJECT: &str = "project-id";
-
 /// What Events about KKP's clusters are about.
 const ACTION: &str = "Dehydration";
 
@@ -154,11 +151,6 @@ impl System for Kkp {
 
     fn hub(&self) -> &Hub {
         &self.handle.hub
-    }
-
-    /// Its project.
-    fn tenant(&self, cluster: &Cluster) -> String {
-        cluster.labels().get(PROJECT).cloned().unwrap_or_else(|| cluster.name_any())
     }
 
     async fn observe<'a>(

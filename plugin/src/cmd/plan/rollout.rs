@@ -93,7 +93,9 @@ fn planned(
     let mut rows: Vec<(usize, Row)> = Vec::with_capacity(subjects.len());
     for (index, ((subject, outlook), member)) in subjects.iter().zip(outlooks).zip(members).enumerate() {
         let place = places.get(&index);
+        let deleted = outlook.hub.iter().find(|finding| finding.code == DELETED);
         let (state, reason) = match member {
+            _ if deleted.is_some() => (MemberState::Refused.to_string(), deleted.map(detail).unwrap_or_default()),
             Some((MemberState::Pending, _)) => (STARTS.to_owned(), will_fail(outlook)),
             Some((label, reason)) => (label.to_string(), reason),
             None => (NO_MEMBER.to_owned(), "created after now, by the clock of this machine".to_owned()),

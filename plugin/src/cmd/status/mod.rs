@@ -76,10 +76,11 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     }
     let columns = kinds.wide_columns(&selected(&query, &targets));
     items.retain(|item| query.shows(item));
-    let printer = Printer::new(args, hub_args, (shown, !query.names.is_empty()), columns, &items);
+    let mut printer = Printer::new(args, hub_args, (shown, !query.names.is_empty()), columns, &items);
     printer.all(&items);
     let unreadable = failures.iter().filter_map(|failure| Some((failure.key.clone()?, Err(failure.to_string()))));
     let mut known: BTreeMap<Key, Entry> = unreadable.collect();
+    printer.failures = failures.iter().filter(|failure| failure.key.is_none()).map(ToString::to_string).collect();
     // Behind the table, as kubectl does: a screen is cleared first.
     let exits: Vec<Exit> = failures.into_iter().map(|failure| output::failed(&failure.into())).collect();
     if args.output.is_table() {
@@ -144,12 +145,14 @@ fn apply(event: Event, query: &Query, known: &mut BTreeMap<Key, Entry>) -> Chang
         Event::Gone(key) => {
             return match known.remove(&key) {
                 Some(Ok(item)) => Change::One(Ok(item.deleted())),
-                Some(Err(_)) => Change::Screen,
+                Some(Err(_)) => Change::One(Err(format!("{}/{} was deleted", key.0, key.2))),
                 None => Change::Nothing,
             };
         }
         // One that was shown is followed on, even when it is awake by now.
-        Event::Set(item) if !known.contains_key(&item.key()) && !query.shows(&item) => return Change::Nothing,
+        Event::Set(item) if !query.shows(&item) && !matches!(known.get(&item.key()), Some(Ok(_))) => {
+            return known.remove(&item.key()).map_or(Change::Nothing, |_| Change::Screen);
+        }
         Event::Set(item) => (Some(item.key()), Ok(item)),
         Event::Unreadable(failure) => (failure.key.clone(), Err(failure.to_string())),
     };
@@ -235,7 +238,7 @@ mod tests {
             (Event::Tick, Change::Screen),
             (Event::Set(item(false)), Change::One(Ok(item(false)))),
             (unreadable(), Change::One(Err(why))),
-            (Event::Gone(key.clone()), Change::Screen),
+            (Event::Gone(key.clone()), Change::One(Err("powerrollout.hibernate.sh/night was deleted".to_owned()))),
             (Event::Gone(key.clone()), Change::Nothing),
         ] {
             assert_eq!(apply(event, &Query::default(), &mut known), expected);

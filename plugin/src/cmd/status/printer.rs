@@ -25,6 +25,8 @@ pub(super) struct Printer<'a> {
     layout: Layout,
     /// Whether a change draws everything anew in place.
     has_screen: bool,
+    /// What no event mends, such as a name that was not found.
+    pub(super) failures: Vec<String>,
 }
 
 /// How a person reads the items.
@@ -64,7 +66,7 @@ impl<'a> Printer<'a> {
         let table = || targets(args, hub_args, of_kinds, &items.iter().filter_map(record).collect::<Vec<_>>());
         let layout = Layout::new(shown, is_named, table, hub_args.all_namespaces);
         let has_screen = args.watch && shown.is_some() && stdout().is_terminal();
-        Self { args, shown, layout, has_screen }
+        Self { args, shown, layout, has_screen, failures: Vec::new() }
     }
 
     /// What is known at the start.
@@ -88,7 +90,7 @@ impl<'a> Printer<'a> {
             _ if self.has_screen && self.args.output.is_table() => {
                 self.draw(&known.values().flatten().collect::<Vec<_>>());
                 let head = Color::Red.paint("error:", output::colors(&stdout()));
-                let texts = known.values().filter_map(|entry| entry.as_ref().err());
+                let texts = self.failures.iter().chain(known.values().filter_map(|entry| entry.as_ref().err()));
                 texts.for_each(|text| output::colored(&format!("{head} {}", output::plain(text))));
             }
             Change::Screen => {}

@@ -139,7 +139,7 @@ fn launch(facts: &Facts<'_>, mut plan: Plan, selection: &Selection<'_>, working:
         plan.update_cluster(facts, cluster, false);
     }
     if last.plan.is_empty() {
-        let already = "All clusters already compliant with the precaching_spec managed policies";
+        let already = "All clusters already compliant with the specified managed policies";
         plan.end(facts.now, ("Completed", "Completed"), "True", (COMPLIANT, already));
     } else {
         plan.acts.extend(policies.for_upgrade.iter().cloned().map(Act::Bind));

@@ -37,14 +37,15 @@ fn of_record(case: &Case) -> bool {
 #[test]
 fn the_table() {
     let writes = BENCH.cases(&[Verb::Update, Verb::Status, Verb::Create, Verb::Both]);
-    writes.filter(|case| !of_record(case)).for_each(|case| BENCH.check(case));
+    assert!(writes.filter(|case| !of_record(case)).map(|case| BENCH.check(case)).count() > 150);
 }
 
 /// Of a request on the record (row 27), whoever writes it.
 #[test]
 fn a_request_on_the_record_is_stamped_and_its_stamp_cannot_be_edited() {
     let bench = bench(|_| Evaluation::default(), stamp_record);
-    bench.cases(&[Verb::Update, Verb::Create]).filter(|case| of_record(case)).for_each(|case| bench.check(case));
+    let of_record = bench.cases(&[Verb::Update, Verb::Create]).filter(|case| of_record(case));
+    assert!(of_record.map(|case| bench.check(case)).count() > 3);
     let (old, new) = (json!({ "metadata": {} }), annotate(keys::POWER_STATE, "Running"));
     assert_eq!(
         bench.ask(("bob", ""), Some(&old), &new, stamp_record).annotations.len(),

@@ -25,7 +25,9 @@ static BENCH: LazyLock<Bench<Rollout>> = LazyLock::new(|| Bench {
 
 #[test]
 fn the_table() {
-    for case in BENCH.cases(&[Verb::Update, Verb::Status, Verb::Create]) {
+    let cases = BENCH.cases(&[Verb::Update, Verb::Status, Verb::Create]);
+    assert!(cases.clone().count() > 30);
+    for case in cases {
         BENCH.check(case);
         for (old, new) in case.changes().into_iter().filter(|_| case.name.starts_with("what ")) {
             let starts = BENCH.ask(("alice", ""), old, &new, |change| change.starts_targets());

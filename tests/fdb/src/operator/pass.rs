@@ -95,7 +95,9 @@ pub async fn run<S: Surroundings>(cx: &S) -> Result<Ended> {
     let (settings, written) = (cx.with_database(|database| database.settings.clone())?, cluster.status.clone());
     let mut pass = Pass { cx, cluster, settings, written, reconciled: false };
     let (result, seconds) = match pass.go().await {
-        Err(error) if error.chain().any(<dyn std::error::Error>::is::<Conflict>) => (format!("{error:#}"), Some(CONFLICT)),
+        Err(error) if error.chain().any(<dyn std::error::Error>::is::<Conflict>) => {
+            (format!("{error:#}"), Some(CONFLICT))
+        }
         Err(error) => return Err(error),
         Ok(Some(wait)) => (wait.text, Some(wait.seconds)),
         Ok(None) if !pass.reconciled => ("cluster was not fully reconciled".to_owned(), Some(UNRECONCILED)),

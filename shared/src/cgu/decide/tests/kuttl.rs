@@ -62,7 +62,7 @@ fn upgrade_starts_complete() {
     assert_eq!(hub.status().managed_policies_compliant_before_upgrade, ["policy1", "policy2"]);
     hub.spec(|spec| spec.enable = true);
     assert_eq!((hub.condition(SUCCEEDED), hub.labels("spoke6")), ("True/Completed".to_owned(), vec!["ztp-done"]));
-    assert_eq!(hub.message(SUCCEEDED), "All clusters already compliant with the precaching_spec managed policies");
+    assert_eq!(hub.message(SUCCEEDED), "All clusters already compliant with the specified managed policies");
 }
 
 /// blocking-mechanisms: a is blocked by c; its compliant canary waits, too.

@@ -7,7 +7,7 @@ pub mod admission;
 pub mod annotation;
 pub mod cloud;
 pub mod duration;
-/// `FoundationDB`: process groups are suspended before their volumes go, from outside an unmodified operator.
+/// `FoundationDB`: process groups are suspended before their volumes are deleted, without a change to the operator.
 ///
 /// The operator marks a group, excludes it and deletes its Pod, PVC and Service within half a second. The webhook denies
 /// the deletion of PVC and Service until the object itself carries a release; the controller stamps what is held, waits
@@ -41,7 +41,7 @@ pub mod power {
         Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, strum::Display, strum::EnumString,
     )]
     pub enum Power {
-        /// Awake. What no field says is awake.
+        /// Awake: also where no field says anything.
         #[default]
         Running,
         /// Asleep.

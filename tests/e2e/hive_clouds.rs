@@ -99,7 +99,7 @@ async fn a_start_without_capacity_and_a_wrong_secret_stand_in_the_status() -> Re
                 ("osServiceAccount.json", r#"{"type": "external_account"}"#, "has type \"external_account\"")
             }
             Platform::Azure => ("osServicePrincipal.json", r#"{"clientId": "hush"}"#, "has no subscriptionId"),
-            _ => ("ibmcloud_api_key", "un known", "is no API key"),
+            _ => ("ibmcloud_api_key", "un known", "is not an API key"),
         };
         let good = secrets.get(&name).await?.data.and_then(|mut data| data.remove(key)).context("a key")?;
         let write = async |value: ByteString| {
@@ -146,7 +146,7 @@ async fn no_machine_stops_while_one_has_an_ephemeral_os_disk() -> Result<()> {
     let machines = simulated.machines(&cluster.info().infra_id).await?;
     let mut machine = machines.into_iter().find(|machine| machine.name.contains("-worker-")).context("a worker")?;
     machine.disks = Disks::EphemeralOs;
-    let words = format!("{}: its OS disk is ephemeral: Azure deallocates no such machine", machine.name);
+    let words = format!("{}: its OS disk is ephemeral, and Azure cannot deallocate such a machine", machine.name);
     simulated.put(machine).await?;
     world.start(&Start::new(Program::Controller)).await?;
     cluster.wait_for_power_state("Running", SOON).await?;

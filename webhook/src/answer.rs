@@ -117,7 +117,7 @@ pub fn validate<K: Object>(
 }
 
 /// Validates the deletion of a volume or a Service of a `FoundationDBCluster`. Nobody is exempt.
-pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::Kind) -> Answer {
+pub fn judge_fdb_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::Kind) -> Answer {
     let evaluation = match deleted::<fdb::Deleted>(request) {
         Ok((object, unread)) => {
             let object = fdb::Deleted { unread, ..object };
@@ -130,7 +130,7 @@ pub fn judge_deletion(request: &Request<'_>, context: &Context<'_>, kind: fdb::K
 
 /// Validates the deletion of a KKP Cluster. Exempt are users, and members of the groups that may delete what KKP cannot
 /// finish.
-pub fn judge_cluster_deletion(request: &Request<'_>, context: &Context<'_>) -> Answer {
+pub fn judge_kkp_deletion(request: &Request<'_>, context: &Context<'_>) -> Answer {
     let evaluation = match deleted(request) {
         Ok((cluster, unread)) => kkp::judge_deletion(&kkp::Deletion { cluster, unread }, context.now),
         Err(why) => kkp::unreadable(&why.to_string()),

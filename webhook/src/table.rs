@@ -6,15 +6,15 @@ use shared::kkp::admission as kkp;
 use shared::rollout::admission as rollout;
 use shared::workload::admission as workload;
 
-use crate::answer::{Answer, Context, judge_cluster_deletion, judge_deletion, mutate, validate};
+use crate::answer::{Answer, Context, judge_fdb_deletion, judge_kkp_deletion, mutate, validate};
 use crate::review::{Operation, Request};
 
-/// What the API server asks for.
+/// The endpoint that a request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
-    /// Whether the write may be done: `POST /validate`.
+    /// Is the write allowed? `POST /validate`.
     Validate,
-    /// What is to be changed about it first: `POST /mutate`.
+    /// Which changes are made before it is stored? `POST /mutate`.
     Mutate,
 }
 
@@ -48,13 +48,13 @@ const TABLE: &[Row] = {
     &[
         row(Validate, ("hive.openshift.io", "clusterdeployments", ""), WRITES, |r, c| validate(r, c, hive::judge)),
         row(Mutate, ("hive.openshift.io", "clusterdeployments", ""), WRITES, |r, c| mutate(r, c, hive::stamp)),
-        row(Validate, ("", "persistentvolumeclaims", ""), DELETES, |r, c| judge_deletion(r, c, fdb::Kind::Pvc)),
-        row(Validate, ("", "services", ""), DELETES, |r, c| judge_deletion(r, c, fdb::Kind::Service)),
+        row(Validate, ("", "persistentvolumeclaims", ""), DELETES, |r, c| judge_fdb_deletion(r, c, fdb::Kind::Pvc)),
+        row(Validate, ("", "services", ""), DELETES, |r, c| judge_fdb_deletion(r, c, fdb::Kind::Service)),
         row(Validate, ("apps.foundationdb.org", "foundationdbclusters", ""), WRITES, |r, c| {
             validate(r, c, fdb::judge_cluster)
         }),
         row(Validate, ("kubermatic.k8c.io", "clusters", ""), WRITES, |r, c| validate(r, c, kkp::judge)),
-        row(Validate, ("kubermatic.k8c.io", "clusters", ""), DELETES, judge_cluster_deletion),
+        row(Validate, ("kubermatic.k8c.io", "clusters", ""), DELETES, judge_kkp_deletion),
         row(Mutate, ("kubermatic.k8c.io", "clusters", ""), WRITES, |r, c| mutate(r, c, kkp::stamp)),
         row(Mutate, ("", "configmaps", ""), WRITES, |r, c| mutate(r, c, kkp::stamp_record)),
         row(Validate, ("hibernate.sh", "powerrollouts", ""), CREATES, |r, c| validate(r, c, rollout::judge)),
@@ -73,11 +73,10 @@ const TABLE: &[Row] = {
 /// Label of the metrics for everything that is not in the table.
 pub const FOREIGN: &str = "foreign";
 
-/// Answers a request. The text is the resource, for metrics: one of the table's, so that clients cannot create labels.
+/// Answers a request. Also returns its resource as a metrics label, from the table, so that clients cannot create labels.
 ///
-/// Of a resource that is in the table, a subresource or an operation that is not has nothing to be judged: the status
-/// of an object never is. A resource that is not in the table at all is allowed, with a warning: somebody registered
-/// too much.
+/// For a resource in the table, an unlisted subresource or operation is allowed: the status of an object is never
+/// judged. A resource that is not in the table is allowed with a warning: the webhook configuration registers too much.
 pub fn answer(endpoint: Endpoint, request: &Request<'_>, context: &Context<'_>) -> (&'static str, Answer) {
     let mut rows =
         TABLE.iter().filter(|row| row.group == request.resource.group && row.resource == request.resource.resource);

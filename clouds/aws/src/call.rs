@@ -1,4 +1,4 @@
-//! The calls that move instances, and who makes them: what [`crate::moves`] batches and [`crate::account`] sends.
+//! The calls that start, stop and terminate instances, and the trait that [`crate::moves`] makes them through.
 
 use aws_sdk_ec2::types::InstanceStateName;
 use futures::future::BoxFuture;
@@ -32,15 +32,15 @@ pub(crate) fn state(name: &InstanceStateName) -> InstanceState {
 /// Instances with the state that a call answered.
 pub(crate) type StateChanges = Vec<(String, InstanceState)>;
 
-/// Who makes the calls.
+/// Makes the calls.
 pub(crate) trait Sender: Send + Sync + 'static {
     /// How many of these instances a call may move by EC2's limits, once it may move some.
     fn admit(&self, call: Verb, instances: usize) -> BoxFuture<'_, usize>;
     /// Returns once EC2's limits leave room for one call.
     fn turn(&self, call: Verb) -> BoxFuture<'_, ()>;
-    /// One call, whose turn it is.
+    /// Sends one call. Wait for [`Self::turn`] first.
     fn send<'a>(&'a self, call: Verb, ids: &'a [String]) -> BoxFuture<'a, Result<StateChanges, Failure>>;
-    /// What the failure of a whole call means.
+    /// Turns the failure of a whole call into the error that is reported.
     fn failed(&self, call: &str, failure: Failure) -> CloudError;
     /// EC2 says that this instance cannot be stopped because it is a one-time spot instance.
     fn cannot_stop(&self, id: &str);

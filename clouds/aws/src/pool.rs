@@ -13,11 +13,10 @@ use crate::driver::{Ec2, Fence};
 use crate::errors::NoRetryWithoutCapacity;
 use crate::quota::Limits;
 
-/// The drivers in use. A driver is kept while a caller holds it, its limits until they are full again: EC2 forgets no
-/// call because a driver was dropped.
+/// The drivers in use. A driver is kept while a caller holds it, its limits until they are full again: EC2 still counts
+/// the calls of a driver that was dropped.
 ///
-/// Only who brings the same credentials, character by character, gets the same driver: a tenant never profits from what
-/// another one may do.
+/// Clusters share a driver only if their credentials are identical: no tenant gains another's permissions.
 pub(crate) struct Pool {
     options: Options,
     /// By [`Source::digest`].

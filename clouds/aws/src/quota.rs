@@ -17,7 +17,7 @@ pub(crate) enum Bucket {
     Instances(Verb),
 }
 
-/// The buckets by name, with what EC2 gives to every account: tokens at once, and tokens a second.
+/// The buckets by name, with EC2's defaults for an account: burst, and refill per second.
 const BUCKETS: [(&str, Bucket, (u32, u32)); 7] = [
     ("describe-requests", Bucket::Reads, (100, 20)),
     ("start-requests", Bucket::Requests(Verb::Start), (5, 2)),
@@ -36,22 +36,22 @@ pub struct Quota {
     rate: u32,
 }
 
-/// Why a text is no quota.
+/// A text that is not a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "write NAME=BURST/RATE with whole numbers above 0, such as start-instances=5000/20; NAME is one of {}",
     BUCKETS.map(|(name, ..)| name).join(", ")
 )]
-pub struct NoQuota;
+pub struct ParseQuotaError;
 
 impl FromStr for Quota {
-    type Err = NoQuota;
+    type Err = ParseQuotaError;
 
-    fn from_str(text: &str) -> Result<Self, NoQuota> {
-        let (name, numbers) = text.split_once('=').ok_or(NoQuota)?;
-        let (burst, rate) = numbers.split_once('/').ok_or(NoQuota)?;
-        let (_, bucket, _) = BUCKETS.into_iter().find(|(known, ..)| *known == name).ok_or(NoQuota)?;
-        let number = |text: &str| text.parse().ok().filter(|number| *number > 0).ok_or(NoQuota);
+    fn from_str(text: &str) -> Result<Self, ParseQuotaError> {
+        let (name, numbers) = text.split_once('=').ok_or(ParseQuotaError)?;
+        let (burst, rate) = numbers.split_once('/').ok_or(ParseQuotaError)?;
+        let (_, bucket, _) = BUCKETS.into_iter().find(|(known, ..)| *known == name).ok_or(ParseQuotaError)?;
+        let number = |text: &str| text.parse().ok().filter(|number| *number > 0).ok_or(ParseQuotaError);
         Ok(Self { bucket, burst: number(burst)?, rate: number(rate)? })
     }
 }
@@ -61,7 +61,7 @@ impl FromStr for Quota {
 pub(crate) struct Limits(Vec<(Bucket, RateLimiter)>);
 
 impl Limits {
-    /// EC2's own limits but for the raised ones; the last one of a bucket counts.
+    /// EC2's defaults, except for raised quotas. If a bucket is raised twice, the last one counts.
     pub(crate) fn new(raised: &[Quota]) -> Self {
         let limiter = |bucket: Bucket, (burst, rate)| {
             let raised = raised.iter().rfind(|quota| quota.bucket == bucket);
@@ -71,7 +71,7 @@ impl Limits {
         Self(BUCKETS.into_iter().map(|(_, bucket, limits)| limiter(bucket, limits)).collect())
     }
 
-    /// Whether every bucket is full, so that nothing is lost with them.
+    /// Whether every bucket is full: dropping the limiters then loses nothing.
     pub(crate) fn are_full(&self) -> bool {
         self.0.iter().all(|(_, limiter)| limiter.is_full())
     }

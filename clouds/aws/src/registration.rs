@@ -50,12 +50,12 @@ pub struct Aws {
     flags: AwsFlags,
 }
 
-/// A role to assume, the region of the machines, and who is asked about other roles.
+/// What tells two drivers apart: region, role to assume, and tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Account {
     role: Option<AwsRole>,
     region: String,
-    /// Whose Secret it is, if that may name roles of its own.
+    /// Namespace of the cluster, if its own Secret is used: roles that the Secret names are checked for that namespace.
     tenant: Option<String>,
 }
 

@@ -17,24 +17,24 @@ pub struct AllowedRole {
     pattern: String,
 }
 
-/// Why a text allows no role.
+/// A text that is not a namespace with a pattern of roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "write NAMESPACE=ARN-PATTERN, such as team-a=arn:aws:iam::123456789012:role/hibernate-*; * stands for any characters but a colon, so that \
      the pattern has the six parts of an ARN"
 )]
-pub struct NoRole;
+pub struct ParseRoleError;
 
 impl FromStr for AllowedRole {
-    type Err = NoRole;
+    type Err = ParseRoleError;
 
-    fn from_str(text: &str) -> Result<Self, NoRole> {
-        let (namespace, pattern) = text.split_once('=').ok_or(NoRole)?;
+    fn from_str(text: &str) -> Result<Self, ParseRoleError> {
+        let (namespace, pattern) = text.split_once('=').ok_or(ParseRoleError)?;
         let is_name = !namespace.is_empty()
             && namespace.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         let is_arn = pattern.starts_with("arn:") && pattern.split(':').count() == ARN_PARTS;
         let allowed = || Self { namespace: namespace.to_owned(), pattern: pattern.to_owned() };
-        (is_name && is_arn).then(allowed).ok_or(NoRole)
+        (is_name && is_arn).then(allowed).ok_or(ParseRoleError)
     }
 }
 

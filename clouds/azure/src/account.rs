@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout};
 use crate::principal::{Environment, Principal};
 use crate::wire::{ListedInstance, Operation, Page, View, given_up, machine_error_kind};
 
-/// Starts and deallocations, at once and a second. Azure Resource Manager, for one principal: 200 writes, and 10 a second; the
-/// machines' own provider, for a subscription: 1,500, and 500 a minute.
+/// Burst, and rate per second, of starts and deallocations, just below the limits: Azure Resource Manager's for one
+/// principal, 200 writes, and 10 a second; the machines' own provider's for a subscription, 1,500, and 500 a minute.
 const CHANGE_RATE: (u32, u32) = (190, 10);
 
 const RATE_LIMIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,8 +29,8 @@ const API_VERSION: &str = "2019-12-01";
 const EPHEMERAL_TTL: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
 
 /// Why such a machine is not put to sleep.
-const EPHEMERAL_DISK: &str =
-    "its OS disk is ephemeral: Azure deallocates no such machine; replace it by one with a managed OS disk";
+const EPHEMERAL_DISK: &str = "its OS disk is ephemeral, and Azure cannot deallocate such a machine: replace it with one \
+                              that has a managed OS disk";
 
 /// Resource groups and names of machines, in lowercase.
 type Names = ChargedValue<BTreeSet<(String, String)>>;
@@ -130,10 +130,10 @@ fn resource_group(cluster: &ClusterRef) -> &str {
 impl Cloud for Account {
     /// A resource group in lowercase: case does not count. All clusters that name one share its machines.
     type Key = String;
-    /// Azure Resource Manager, for one principal: 250 reads, and 25 a second.
+    /// Below Azure Resource Manager's limit for one principal: 250 reads, refilled at 25 a second.
     const RATE: (u32, u32) = (200, 20);
     const MAX_CLUSTERS_PER_LIST: usize = usize::MAX;
-    /// Azure: twelve at once, and four a minute.
+    /// Azure allows a burst of 12 and 4 a minute; only the rate is used.
     const MAX_CALLS_PER_MINUTE: usize = 4;
 
     fn domain(&self) -> Arc<str> {
@@ -209,7 +209,7 @@ impl Cloud for Account {
     async fn progress(&self, operation: &str) -> Result<Progress, CallError> {
         let url = link(&self.base, operation).map_err(CallError::NotSent)?;
         let answer = match self.api.call(Priority::Waking, Method::GET, &url, None).await {
-            // Behind `Location` a failure is the answer.
+            // At a `Location` URL, a failed operation answers with its failure.
             Err(CallError::Rejected(failed)) if failed.kind == CloudErrorKind::Invalid && failed.status != 404 => {
                 return Ok(given_up(failed.code, failed.message));
             }

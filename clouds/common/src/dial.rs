@@ -16,7 +16,7 @@ use tower::Service;
 
 use fair::{FairLimit, FairPermit};
 
-/// Endpoints above which those that have answered are forgotten.
+/// Most proven endpoints that are remembered. At the limit all are forgotten.
 const MAX_ENDPOINTS: usize = 50_000;
 
 /// Metadata services of clouds that are not in a denied range.
@@ -28,8 +28,7 @@ const METADATA_ADDRESSES: [IpAddr; 5] = [
     IpAddr::V4(std::net::Ipv4Addr::new(100, 100, 100, 200)),
 ];
 
-/// Lookups of names at once: each has a thread, of which the process has 512, until the name servers of a tenant have
-/// answered.
+/// Name lookups at once. Each holds a thread, of which the process has 512, until a tenant's name server answers.
 const MAX_LOOKUPS: usize = 64;
 /// Of one tenant.
 const MAX_LOOKUPS_OF_TENANT: usize = 16;
@@ -127,7 +126,7 @@ impl Dialer {
 
 /// Hosts of one client whose addresses are known: a cloud's catalog names four that are used.
 const MAX_HOSTS: usize = 16;
-/// Addresses that a name may have had and still be known by one of them.
+/// Most addresses of a name. With more, the name never counts as proven.
 const MAX_RESOLVED: usize = 16;
 
 /// Every address to which a client's name has been resolved: whoever owns the name may change it between two requests.
@@ -165,8 +164,8 @@ impl Resolved {
         self.0.lock().preferred
     }
 
-    /// The one to dial. Of several a client would try the next when a port is closed, and the time that it takes tells
-    /// a tenant which ports behind the controller are.
+    /// The address to dial: one, never several. A client that tries the next one when a port is closed shows a tenant,
+    /// by the time it takes, which ports are open behind the controller.
     fn choose(&self, addresses: &[SocketAddr]) -> Option<SocketAddr> {
         let preferred = self.preferred();
         let known = addresses.iter().find(|address| preferred == Some(address.ip()));
@@ -232,7 +231,7 @@ impl Service<Name> for Resolver {
         let (dialer, seen) = (self.dialer.clone(), self.resolved(name.as_str()));
         Box::pin(async move {
             let permit = dialer.0.lookups.acquire(&tenant).await;
-            // Its thread lasts when the connection is given up.
+            // The thread outlives a connection that is given up, so the permit goes with the lookup.
             let lookup = tokio::spawn(async move {
                 let found = names.call(name).await.map(Iterator::collect);
                 drop(permit);

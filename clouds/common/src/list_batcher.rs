@@ -45,7 +45,8 @@ struct Request<K, T> {
 
 impl<K: Key, T: Clone + Send + Sync + 'static> ListBatcher<K, T> {
     /// Lists at most `most` clusters by one call of `find`, with the priority of the most urgent of them. Unless a call is
-    /// full, it begins at least `spacing` after the last one: zero, if it does not cost as much for one cluster as for all.
+    /// full, it begins at least `spacing` after the last one. Use zero where a call for one cluster costs less than a call
+    /// for all.
     pub fn new<F>(most: usize, spacing: Duration, find: F) -> Self
     where
         F: Fn(BTreeSet<K>, Priority) -> BoxFuture<'static, Result<T, CloudError>> + Send + Sync + 'static,
@@ -60,7 +61,7 @@ impl<K: Key, T: Clone + Send + Sync + 'static> ListBatcher<K, T> {
         Self { batcher, most, spacing: (spacing, last) }
     }
 
-    /// The result of the call, for all clusters that share it. One that is listed `alone` shares it with none.
+    /// The result of the call, for all clusters that share it. With `alone`, the call is for this key only.
     pub async fn list(&self, key: K, alone: bool, priority: Priority) -> Result<T, CloudError> {
         let weight = if alone { self.most } else { 1 };
         let request = |reply| Request { key, priority, reply };

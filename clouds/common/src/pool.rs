@@ -8,8 +8,8 @@ use sha2::{Digest as _, Sha256};
 
 /// Drivers in use, so that clusters of one account share calls and limits.
 ///
-/// Only who brings the same credentials, character by character, gets the same driver: a tenant never profits from what
-/// another one may do. It keeps no credentials, only their [`digest`].
+/// Clusters share a driver only if their credentials are identical: no tenant gains another's permissions. It keeps no
+/// credentials, only their [`digest`].
 pub struct Pool<D>(Mutex<Vec<([u8; 32], Weak<D>)>>);
 
 impl<D> Default for Pool<D> {

@@ -64,7 +64,7 @@ pub struct Options {
     /// Whose lookups and calls these are, where a tenant chooses the hosts: every address is checked when it is dialed, and
     /// no proxy of the environment is used. `None` where the hosts are a vendor's own.
     pub tenant: Option<Arc<str>>,
-    /// A word for the account, which answers are charged to, and to the tenant.
+    /// A short name for the account. The memory of answers is charged to it, and to the tenant.
     pub account: Arc<str>,
     /// PEM certificates of authorities that are trusted beside those of the system.
     pub authorities: Option<Vec<u8>>,
@@ -88,7 +88,7 @@ pub struct Http {
 
 /// How requests get to a cloud. Tests put a simulator here.
 pub trait Transport: Send + Sync {
-    /// Makes one attempt. `what` names the request in messages; what is read of the answer is charged.
+    /// Makes one attempt. `what` names the request in messages. The memory of the answer goes to `charge`.
     fn send<'a>(
         &'a self,
         what: &'a str,
@@ -170,7 +170,7 @@ impl Http {
                 builder.tls_certs_merge(found.ok_or("it has no PEM certificates")?)
             }
         };
-        // An authority that cannot be used is the one thing of a tenant in here.
+        // Only a tenant's certificates can make this fail.
         let client = builder.build().map_err(|_| "its certificates cannot be used as authorities")?;
         Ok(Self {
             memory,
@@ -233,7 +233,7 @@ impl Http {
             (Err(error), Some(stranger)) => stranger.discreet(by, &what, error).await,
             (Err(error), None) => error,
         };
-        // A later call would tell what is not said of a stranger.
+        // An unproven endpoint gets here as `Unknown`: a pause would show in later calls what its error hides.
         if let CallError::Rejected(answer) = &error
             && answer.kind == CloudErrorKind::Throttled
         {
@@ -308,7 +308,7 @@ async fn read(what: &str, mut answer: reqwest::Response, charge: &mut Charge) ->
     let mut body = Vec::new();
     loop {
         match answer.chunk().await {
-            // More than a message is long is no message.
+            // The body of an error is cut off at this size.
             Ok(Some(chunk)) if status.is_success() || body.len() + chunk.len() <= MAX_REJECTION => {
                 charge.spend_soon(chunk.len()).await.map_err(|full| CallError::too_large(what, full))?;
                 if body.capacity() - body.len() < chunk.len() {
@@ -326,7 +326,7 @@ fn cause(error: &reqwest::Error) -> &'static str {
     if error.is_timeout() { "no answer in time" } else { "the connection broke" }
 }
 
-/// Method, host and path, stable between tries. The query may have markers of pages.
+/// Method, host and path: the same for every attempt. The query is left out, because it may hold page markers.
 fn what(method: &Method, url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     sanitize_to(&format!("{method} {}{port}{}", url.host_str().unwrap_or_default(), url.path()), 200)

@@ -25,7 +25,7 @@ pub(crate) struct Strangers {
 pub(crate) struct Stranger {
     dialer: Dialer,
     endpoint: Endpoint,
-    /// When a failure is reported while it is not proven.
+    /// When failures are reported while the endpoint is unproven.
     pub(crate) until: Instant,
 }
 
@@ -60,8 +60,8 @@ impl Stranger {
         self.endpoint.answered(&self.dialer, Some(by));
     }
 
-    /// The error to report for a failure; unless the endpoint is proven, one text after one delay. `by` is the address
-    /// that has answered, if any.
+    /// The error to report. Until the endpoint has proven its identity, every failure gets the same text after the same
+    /// delay. `by`: the address that answered, if any.
     pub(crate) async fn discreet(&self, by: Option<IpAddr>, what: &str, error: CallError) -> CallError {
         let is_proven = match by {
             Some(by) => self.dialer.is_proven(self.endpoint.at(by)),

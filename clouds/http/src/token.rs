@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use crate::error::CallError;
 
-/// How long refused credentials are not sent again.
+/// How long a refused login is not retried.
 const REFUSED_TTL: Duration = Duration::from_secs(10);
 
-/// How long a failed login is the answer to all who wait for it.
+/// How long callers get a failed login's result instead of a new attempt.
 const FAILED_TTL: Duration = Duration::from_secs(1);
 
 /// How an account gets a token.
@@ -27,7 +27,7 @@ pub trait Login: Send + Sync {
 #[derive(Debug)]
 pub struct Tokens<L: Login> {
     login: L,
-    kept: Mutex<Option<CachedToken<L::Token>>>,
+    cached: Mutex<Option<CachedToken<L::Token>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,13 +38,13 @@ struct CachedToken<T> {
 
 impl<L: Login> Tokens<L> {
     pub fn new(login: L) -> Self {
-        Self { login, kept: Mutex::default() }
+        Self { login, cached: Mutex::default() }
     }
 
     /// The token, which is renewed at 80 % of its life. A login that was refused is not repeated for 10 s.
     pub async fn get(&self) -> Result<L::Token, CallError> {
-        let mut kept = self.kept.lock().await;
-        if let Some(CachedToken { result, .. }) = kept.as_ref().filter(|kept| Instant::now() < kept.until) {
+        let mut cached = self.cached.lock().await;
+        if let Some(CachedToken { result, .. }) = cached.as_ref().filter(|cached| Instant::now() < cached.until) {
             return result.clone();
         }
         let login = self.login.login().await;
@@ -54,7 +54,7 @@ impl<L: Login> Tokens<L> {
             Err(_) => FAILED_TTL,
         };
         let result = login.map(|(token, _)| token);
-        *kept = Some(CachedToken { result: result.clone(), until: Instant::now() + life });
+        *cached = Some(CachedToken { result: result.clone(), until: Instant::now() + life });
         result
     }
 
@@ -75,9 +75,9 @@ impl<L: Login> Tokens<L> {
 
     /// Forgets a token, unless there is a newer one.
     async fn forget(&self, token: &L::Token) {
-        let mut kept = self.kept.lock().await;
-        if kept.as_ref().is_some_and(|kept| kept.result.as_ref() == Ok(token)) {
-            *kept = None;
+        let mut cached = self.cached.lock().await;
+        if cached.as_ref().is_some_and(|cached| cached.result.as_ref() == Ok(token)) {
+            *cached = None;
         }
     }
 }

@@ -26,9 +26,9 @@ pub struct IbmCloud {
     accounts: Accounts<Account>,
 }
 
-/// A region, and a word for the account.
+/// What tells two drivers apart: region and account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct IbmAccount {
     region: String,
     account: String,
 }
@@ -36,30 +36,30 @@ pub struct Place {
 impl Platform for IbmCloud {
     const NAME: &'static str = "ibmcloud";
     type Flags = IbmFlags;
-    type Account = Place;
+    type Account = IbmAccount;
 
     fn new(flags: &IbmFlags, process: &Process) -> Self {
         Self { endpoint: flags.ibm_endpoint_url.clone(), accounts: Accounts::new(process) }
     }
 
-    fn access(&self, cluster: &ClusterRef) -> Result<Access<Place>, CloudError> {
+    fn access(&self, cluster: &ClusterRef) -> Result<Access<IbmAccount>, CloudError> {
         let secret = credentials_secret(Self::NAME, cluster)?;
         let account = match &cluster.platform {
             PlatformSpec::Ibm { account } if !account.is_empty() => account.clone(),
             _ => format!("{}/{}", secret.0, secret.1),
         };
         let region = region(Self::NAME, &cluster.region, "eu-de")?;
-        Ok(Access { secrets: vec![secret], account: Place { region, account } })
+        Ok(Access { secrets: vec![secret], account: IbmAccount { region, account } })
     }
 
-    async fn connect(&self, place: &Place, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
+    async fn connect(&self, account: &IbmAccount, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
         let key = text(secrets.first(), KEY)?.trim();
         if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(format!("{KEY} is no API key"));
+            return Err(format!("{KEY} is not an API key: it must be printable ASCII without spaces"));
         }
-        let account = format!("ibm/{}", account_word(&place.account));
-        self.accounts.connect((key, &place.region), account, |(key, region), http| {
-            Account::new(key, region, &place.account, http, self.endpoint.as_ref())
+        let word = format!("ibm/{}", account_word(&account.account));
+        self.accounts.connect((key, &account.region), word, |(key, region), http| {
+            Account::new(key, region, &account.account, http, self.endpoint.as_ref())
         })
     }
 }

@@ -1,5 +1,5 @@
-//! Sleeps by shelving in which Nova refuses some server. As in a sleep by snapshots, after a while all servers are started
-//! again, and the next sleep is delayed.
+//! Sleeps by shelving that Nova holds up by refusing a server. As with snapshots, all servers are started again after a
+//! while, and the next sleep is delayed.
 //!
 //! There is no record of such a sleep. Servers are started again only by the process that has begun the sleep, and only
 //! until all of them sleep: what a sleeping cluster refuses later, such as a server that another client has started,
@@ -33,7 +33,7 @@ impl SleepAttempt {
 }
 
 impl SleepAttempts {
-    /// The first servers of a sleep are about to be shelved.
+    /// Records that a sleep begins: its first servers are about to be shelved.
     pub(crate) fn begin(&self, infra_id: &str, now: Instant) {
         let mut all = self.0.lock();
         all.retain(|_, sleep| now < sleep.since + 2 * SLEEP_RETRY_DELAY * MAX_BACKOFF_FACTOR);
@@ -67,7 +67,7 @@ impl SleepAttempts {
         }
     }
 
-    /// The cluster sleeps, or is to wake.
+    /// Forgets the sleep: the cluster is asleep, or is to wake.
     pub(crate) fn forget(&self, infra_id: &str) {
         self.0.lock().remove(infra_id);
     }

@@ -79,17 +79,17 @@ pub(crate) struct Port {
     pub(crate) is_secured: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) description: Option<String>,
-    /// What few ports have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) more: Option<Box<More>>,
+    /// Fields that few ports set.
+    #[serde(default, rename = "more", skip_serializing_if = "Option::is_none")]
+    pub(crate) rare: Option<Box<RarePortFields>>,
     /// Floating IPs, each with the fixed address that it leads to.
     #[serde(default)]
     pub(crate) floating_ips: Vec<(Id, Option<String>)>,
 }
 
-/// What few ports have, in Neutron's own words.
+/// Fields that few ports set, as Neutron names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct More {
+pub(crate) struct RarePortFields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     qos_policy_id: Option<Box<Id>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -109,9 +109,9 @@ fn filled<T: for<'a> From<&'a str>>(text: Option<&str>) -> Option<T> {
     text.filter(|text| !text.is_empty()).map(T::from)
 }
 
-impl More {
+impl RarePortFields {
     fn of(port: &wire::Port) -> Option<Box<Self>> {
-        let more = Self {
+        let rare = Self {
             qos_policy_id: port.qos_policy_id.clone(),
             dns_name: filled(port.dns_name.as_deref()),
             dns_domain: filled(port.dns_domain.as_deref()),
@@ -119,7 +119,7 @@ impl More {
             admin_state_up: port.admin_state_up.filter(|is_up| !is_up),
             propagate_uplink_status: port.propagate_uplink_status,
         };
-        (more != Self::default()).then(|| Box::new(more))
+        (rare != Self::default()).then(|| Box::new(rare))
     }
 }
 
@@ -168,30 +168,31 @@ impl Attributes {
         }
     }
 
-    /// What of these a server with `self` lacks. What it has more is its owner's.
-    pub(crate) fn lacking(&self, of: &Self, project: &Project) -> Self {
-        let ports = of.ports.iter().filter_map(|port| {
+    /// The part of `recorded` that a server with these attributes lacks. What it has besides is its owner's.
+    pub(crate) fn lacking(&self, recorded: &Self, project: &Project) -> Self {
+        let ports = recorded.ports.iter().filter_map(|port| {
             let has = self.ports.iter().find(|has| has.is(port));
             let is_free = |id: &Id| project.floating_ips.iter().any(|ip| ip.id == *id && ip.port_id.is_none());
             let missing = port.floating_ips.iter().filter(|(id, _)| has.is_none_or(|has| has.lacks(id)) && is_free(id));
             let floating_ips: Vec<_> = missing.cloned().collect();
             (has.is_none() || !floating_ips.is_empty()).then(|| Port { floating_ips, ..port.clone() })
         });
-        let metadata = of.metadata.iter().filter(|(key, value)| self.metadata.get(*key) != Some(value));
+        let metadata = recorded.metadata.iter().filter(|(key, value)| self.metadata.get(*key) != Some(value));
         Self {
-            tags: of.tags.difference(&self.tags).cloned().collect(),
+            tags: recorded.tags.difference(&self.tags).cloned().collect(),
             metadata: metadata.map(|(key, value)| (key.clone(), value.clone())).collect(),
             ports: ports.collect(),
             // A server is not ACTIVE without its own; one of a pod goes where the pod is.
             volumes: Vec::new(),
-            ..of.clone()
+            ..recorded.clone()
         }
     }
 
-    /// The floating IPs of these that a server with `self` does not get back: they were given away while it slept.
-    pub(crate) fn lost(&self, of: &Self, project: &Project) -> Vec<String> {
+    /// The floating IPs of `recorded` that the server does not get back: they were reassigned or deleted while it slept.
+    pub(crate) fn lost(&self, recorded: &Self, project: &Project) -> Vec<String> {
         let mut lost = Vec::new();
-        for (port, has) in of.ports.iter().filter_map(|port| Some((port, self.ports.iter().find(|has| has.is(port))?)))
+        for (port, has) in
+            recorded.ports.iter().filter_map(|port| Some((port, self.ports.iter().find(|has| has.is(port))?)))
         {
             for (id, _) in port.floating_ips.iter().filter(|(id, _)| has.lacks(id)) {
                 let found = project.floating_ips.iter().find(|ip| ip.id == *id);
@@ -227,7 +228,7 @@ impl Port {
             vnic_type: port.vnic_type.as_deref().map(str::to_owned),
             is_secured: port.is_secured,
             description: filled(port.description.as_deref()),
-            more: More::of(port),
+            rare: RarePortFields::of(port),
             floating_ips: floating.map(|ip| (ip.id.clone(), ip.fixed_ip_address.clone())).collect(),
         }
     }
@@ -242,7 +243,7 @@ impl Port {
     }
 }
 
-/// Why a server does not come back as it is from any sleep.
+/// Why a server cannot be put to sleep in either mode.
 pub(crate) fn unmovable(server: &wire::Server) -> Option<Obstacle> {
     let because = |code: &str, message: String| Some(Obstacle::new(code, &message));
     if !matches!(server.status.as_str(), "ACTIVE" | "PAUSED" | "SHUTOFF") {
@@ -279,7 +280,10 @@ pub(crate) fn obstacle(server: &wire::Server, project: &Project, any_order: bool
         return Some(obstacle);
     }
     if server.image == OfImage::Volume {
-        return because("BootFromVolume", "it boots from a volume, of which a snapshot makes no image".to_owned());
+        return because(
+            "BootFromVolume",
+            "it boots from a volume, so a snapshot of the server holds no disk".to_owned(),
+        );
     }
     if let Some(volume) = server.volumes.iter().find(|volume| volume.delete_on_termination) {
         let right = "set delete_on_termination of this attachment to false";
@@ -332,7 +336,7 @@ pub(crate) fn described([ram, cpus, disk, ephemeral]: Size) -> String {
     format!("{ram} MiB with {cpus} vCPUs and disks of {disk} and {ephemeral} GB")
 }
 
-/// What Nova says that a server has, and no list shows: it would be missing after a wake.
+/// A volume or interface that Nova reports and no list explains: it would be missing after a wake.
 pub(crate) fn incomplete(server: &wire::Server, of: &Attributes) -> Option<Obstacle> {
     let because = |message: String| Some(Obstacle::new("Incomplete", &message));
     let is_known = |volume: &&wire::VolumeRef| of.volumes.iter().any(|known| known.id == volume.id);

@@ -1,4 +1,4 @@
-//! The driver for OpenStack: [`cloud_recreate`]'s planner on Keystone, Nova, Neutron and Glance.
+//! The OpenStack driver: sleeps by snapshot, with [`cloud_recreate`]'s planner, or by shelving.
 //!
 //! Machines are found by the tag or metadata `openshiftClusterID`. Each pass lists a project once for all its clusters.
 

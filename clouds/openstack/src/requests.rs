@@ -288,7 +288,7 @@ impl Calls<'_> {
     }
 
     async fn create_port(&self, port: &Port) -> Result<Id, Failure> {
-        let mut body = json!(port.more.as_deref().cloned().unwrap_or_default());
+        let mut body = json!(port.rare.as_deref().cloned().unwrap_or_default());
         let rest = [
             ("network_id", json!(port.network)),
             ("name", json!(port.name)),

@@ -18,7 +18,7 @@ use shared::text::sanitize;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::watch_backoff::answer;
+use super::watch_backoff::api_error;
 use crate::metrics::Metrics;
 
 /// How the watch of one kind is.
@@ -80,7 +80,7 @@ impl Readiness {
 
     /// The watch fails.
     pub fn fails(&self, system: &'static str, error: &watcher::Error) {
-        let now = match answer(error) {
+        let now = match api_error(error) {
             // By the code of the answer: of a group that it does not serve, an API server says so in plain text.
             Some(kube::Error::Api(status)) if status.code == 404 => Watched::NotServed,
             Some(kube::Error::Api(status)) => {

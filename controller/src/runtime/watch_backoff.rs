@@ -104,7 +104,7 @@ pub fn spaced(client: Client) -> Client {
 }
 
 /// What the API server answered, if that is why a watch has failed.
-pub fn answer(error: &watcher::Error) -> Option<&kube::Error> {
+pub fn api_error(error: &watcher::Error) -> Option<&kube::Error> {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)

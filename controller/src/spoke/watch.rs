@@ -20,7 +20,7 @@ use super::state::{Change, Snapshot, State};
 use super::{ANSWER_TIMEOUT, failure};
 use crate::csr;
 use crate::runtime::panics::Panics;
-use crate::runtime::watch_backoff::{WatchBackoff, answer};
+use crate::runtime::watch_backoff::{WatchBackoff, api_error};
 use crate::runtime::{clock, slot};
 use fair::ChargedValue;
 
@@ -30,7 +30,7 @@ const BATCH_WINDOW: Duration = Duration::from_millis(100);
 /// Maximum events per batch, so that an endless stream is processed, too.
 const BATCH_SIZE: usize = 500;
 
-/// At most one part of so many of a watch's time is for snapshots of what it has seen.
+/// Snapshots take at most one part in this many of a watch's time.
 const SNAPSHOT_SHARE: u32 = 10;
 
 /// How soon a spoke is watched again that has more objects than we keep.
@@ -64,7 +64,7 @@ impl Drop for SpokeWatch {
 
 impl SpokeWatch {
     /// Begins to watch. `changed` is called whenever there is something new to decide about, `requested` when there is
-    /// something new about certificate requests; it answers when to call it again, news or not.
+    /// something new about certificate requests. `requested` returns after what time to call it again, even without news.
     ///
     /// The spoke's answers are untrusted: a panic in the watch restarts it with empty state.
     pub fn begin<F>(
@@ -111,7 +111,7 @@ struct Task<C, R> {
     requested: R,
 }
 
-type Seen = Result<Change, watcher::Error>;
+type WatchItem = Result<Change, watcher::Error>;
 
 impl<C: Fn() + Send + Sync + 'static, R, F> Task<C, R>
 where
@@ -142,12 +142,12 @@ where
             let began = session.began.filter(|_| self.scope != Scope::Certificates);
             let next = tokio::select! {
                 next = session.streams.next() => next,
-                () = until(session.again) => {
-                    session.again = self.report_requests().await;
+                () = until(session.report_at) => {
+                    session.report_at = self.report_requests().await;
                     continue;
                 }
-                () = until(session.due) => {
-                    (session.earliest, session.due) = (self.show(state), None);
+                () = until(session.publish_at) => {
+                    self.publish_now(&mut session, state);
                     continue;
                 }
                 () = until(began.map(|began| began + ANSWER_TIMEOUT)) => {
@@ -166,7 +166,7 @@ where
                 Err(ended) => return ended,
             };
             if state.truncated().is_some() {
-                self.show(state);
+                self.publish(state);
                 return Ended::TooMany;
             }
             if session.began.is_some() && state.answers() {
@@ -174,18 +174,18 @@ where
                 self.watch_others(&mut session);
             }
             if Instant::now() < session.earliest {
-                session.due = Some(session.earliest);
+                session.publish_at = Some(session.earliest);
             } else {
-                (session.earliest, session.due) = (self.show(state), None);
+                self.publish_now(&mut session, state);
             }
             if has_requests {
-                session.again = self.report_requests().await;
+                session.report_at = self.report_requests().await;
             }
         }
     }
 
     /// Takes in what was seen. Returns whether there is something new about certificate requests.
-    fn apply(&self, batch: Vec<Seen>, session: &mut Session, state: &mut State) -> Result<bool, Ended> {
+    fn apply(&self, batch: Vec<WatchItem>, session: &mut Session, state: &mut State) -> Result<bool, Ended> {
         let mut has_requests = false;
         for seen in batch {
             match seen {
@@ -235,12 +235,12 @@ where
         &self,
         listing: Listing,
         change: fn(Event<ChargedValue<K>>) -> Change,
-    ) -> BoxStream<'static, Seen> {
+    ) -> BoxStream<'static, WatchItem> {
         let events = events::<K>(self.client.clone(), listing).backoff(WatchBackoff::of_spoke());
         events.map(move |event| event.map(change)).boxed()
     }
 
-    fn requests(&self, listing: Listing) -> BoxStream<'static, Seen> {
+    fn requests(&self, listing: Listing) -> BoxStream<'static, WatchItem> {
         let requests = self.events::<CertificateRequest>(listing, |event| match event {
             Event::InitApply(request) | Event::Apply(request) if is_undecided(&request) => Change::Request,
             // From here on it is known that the API server answers, and what it issued before the sleep.
@@ -257,12 +257,16 @@ where
 
     fn failed(&self, error: SpokeError, state: &mut State) {
         state.failed(error, clock::now());
-        self.show(state);
+        self.publish(state);
     }
 
-    /// Shows what was seen to reconciles, and calls for one if there is something new to decide about. Returns when the
-    /// next snapshot may be made: a spoke with many objects may send many events.
-    fn show(&self, state: &mut State) -> Instant {
+    fn publish_now(&self, session: &mut Session, state: &mut State) {
+        (session.earliest, session.publish_at) = (self.publish(state), None);
+    }
+
+    /// Publishes what was seen to reconciles, and calls for one if there is something new to decide about. Returns when
+    /// the next snapshot may be made: a spoke with many objects may send many events.
+    fn publish(&self, state: &mut State) -> Instant {
         let (begun, now) = (Instant::now(), clock::now());
         let snapshot = state.snapshot(now);
         let is_news = state.is_news(&snapshot, now);
@@ -277,30 +281,30 @@ where
 /// The streams of one session, and its times.
 struct Session {
     listing: Listing,
-    streams: SelectAll<BoxStream<'static, Seen>>,
+    streams: SelectAll<BoxStream<'static, WatchItem>>,
     /// When it began, until the first kind was listed.
     began: Option<Instant>,
     /// Whether an error has said why the API server does not answer.
     is_explained: bool,
     /// When to report certificate requests again.
-    again: Option<Instant>,
+    report_at: Option<Instant>,
     /// When the next snapshot may be made, and when it is due.
     earliest: Instant,
-    due: Option<Instant>,
+    publish_at: Option<Instant>,
     /// Whether the cluster has no operators.
     no_operators: watch::Sender<bool>,
 }
 
 impl Session {
-    fn new(listing: Listing, first: BoxStream<'static, Seen>) -> Self {
+    fn new(listing: Listing, first: BoxStream<'static, WatchItem>) -> Self {
         let now = Instant::now();
         let (streams, no_operators) = (SelectAll::from_iter([first]), watch::Sender::new(false));
         let (began, earliest) = (Some(now), now);
-        Self { listing, streams, began, is_explained: false, again: None, earliest, due: None, no_operators }
+        Self { listing, streams, began, is_explained: false, report_at: None, earliest, publish_at: None, no_operators }
     }
 
     /// The events that come soon after the first one.
-    async fn batch(&mut self, first: Seen) -> Vec<Seen> {
+    async fn batch(&mut self, first: WatchItem) -> Vec<WatchItem> {
         let mut batch = vec![first];
         let mut window = std::pin::pin!(tokio::time::sleep(BATCH_WINDOW));
         while batch.len() < BATCH_SIZE {
@@ -339,15 +343,15 @@ async fn until(deadline: Option<Instant>) {
 
 /// Servers that cannot stream a list answer so.
 fn is_not_streamed(error: &watcher::Error) -> bool {
-    matches!(answer(error), Some(kube::Error::Api(status)) if matches!(status.code, 400 | 422))
+    matches!(api_error(error), Some(kube::Error::Api(status)) if matches!(status.code, 400 | 422))
 }
 
 fn is_no_such_kind(error: &watcher::Error) -> bool {
-    matches!(answer(error), Some(kube::Error::Api(status)) if status.is_not_found())
+    matches!(api_error(error), Some(kube::Error::Api(status)) if status.is_not_found())
 }
 
 fn explain(error: &watcher::Error) -> SpokeError {
-    match answer(error) {
+    match api_error(error) {
         Some(error) => failure(error),
         None => SpokeError::Failed(format!("the cluster's API server ends a watch: {error}")),
     }

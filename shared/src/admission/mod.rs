@@ -96,7 +96,7 @@ pub struct Exempt {
 }
 
 impl Exempt {
-    /// Whether this user, or one of the groups in this list, is one of them.
+    /// Whether the user is exempt, or one of the groups in this JSON list.
     pub fn covers(&self, user: &User, groups: Option<&str>) -> bool {
         self.users.contains(&user.username) || groups.is_some_and(|groups| has_any(groups, &self.groups))
     }
@@ -115,9 +115,9 @@ pub struct Settings {
     pub exempt: Exempt,
     /// Members of `spec.platform` whose `ClusterDeployments` can be put to sleep.
     pub served_platforms: Vec<String>,
-    /// How long removed process groups are kept of FoundationDB clusters that do not say so themselves; nothing is off.
+    /// How long removed process groups are kept if the `FoundationDBCluster` does not say. Zero turns it off.
     pub minimum_suspension: Duration,
-    /// Groups whose members may delete a sleeping KKP Cluster that KKP may never finish to delete.
+    /// Groups whose members may delete a sleeping KKP Cluster that KKP may never finish deleting.
     pub deleters: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ pub fn judge<K: Object>(change: &Change<'_, K>, rules: &[Rule<K>]) -> Evaluation
         match judge(change) {
             Verdict::Allow => {}
             Verdict::Warn(detail) => evaluation.warnings.push(Finding { row, detail }),
-            // A rule takes what is left out for absent.
+            // An unread field looks absent to a rule, so its denial would mislead.
             Verdict::Deny(detail) if unread.contains(&detail.field) => {}
             Verdict::Deny(detail) => evaluation.denials.push(Finding { row, detail }),
         }
@@ -205,7 +205,7 @@ pub fn sleep_denial<K: Target>(
     sleep_trial(object, settings, Timestamp::UNIX_EPOCH, judge)?.denials.into_iter().next()
 }
 
-/// Sets a field, or removes it. What stands in its way is replaced.
+/// Sets a field, or removes it. A parent that is not an object is replaced.
 fn set(object: &mut Value, path: &[&str], value: Option<&str>) {
     let Some((name, parents)) = path.split_last() else { return };
     let Some(value) = value else {

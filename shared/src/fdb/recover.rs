@@ -178,8 +178,8 @@ fn hold(facts: &Facts<'_>, record: &Record, back: bool) -> Option<Step> {
 /// that is marked again is excluded again.
 fn up_to_date(facts: &Facts<'_>, record: &Record, recorded: Option<&Record>) -> Record {
     let others = recorded.cloned().map(|recorded| facts.unfinished(recorded, &record.ids()));
-    let record = &record.clone().unless_done(recorded, facts.cluster);
-    let both = record.adopting(others.as_ref()).fitting(record, others.as_ref(), facts.cluster);
+    let record = &record.clone().without_finished(recorded, facts.cluster);
+    let both = record.merged_with(others.as_ref()).capped(record, others.as_ref(), facts.cluster);
     both.with_exclusions(facts.cluster).completed(facts)
 }
 

@@ -107,7 +107,7 @@ impl Run<'_> {
 
     /// The record with what other runs and the operator have done since.
     fn merged(&self, seen: &DatabaseSnapshot) -> Record {
-        self.record.adopting(seen.facts().record().as_ref()).with_exclusions(&seen.cluster)
+        self.record.merged_with(seen.facts().record().as_ref()).with_exclusions(&seen.cluster)
     }
 
     /// R6.

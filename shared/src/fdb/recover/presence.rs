@@ -133,7 +133,7 @@ impl Facts<'_> {
             if claim_is_there(self, &held).is_err() && !self.was_back(&held) {
                 record = record.without(&held.group, self.cluster);
             } else if !self.can_finish(&held) || !(self.is_open(&held) || requested.contains(&held.group.as_str())) {
-                record = record.after(&held.group, self.cluster);
+                record = record.without_untracked(&held.group, self.cluster);
             }
         }
         if record.groups.is_empty() {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct Record {
     /// The groups that are being brought back.
     pub groups: Vec<GroupRecord>,
-    /// IDs of the groups that go for it.
+    /// IDs of the groups that are removed in exchange.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replacements: Vec<String>,
     /// IDs chosen for removal in exchange for groups that were lost midway: withdrawn if still possible.
@@ -57,7 +57,8 @@ pub struct GroupRecord {
     /// Whether `include` ran for it.
     #[serde(default)]
     pub included: bool,
-    /// Whether that was once the operator's status had shown its process: no late pass excludes its addresses any more.
+    /// Whether `include` ran after the operator's status showed its process: no late reconcile excludes its addresses any
+    /// more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub confirmed: bool,
 }
@@ -82,7 +83,7 @@ impl Record {
 
     /// This record, with what another run has done for the same groups, and with the groups that it has begun with
     /// besides: two runs for one cluster end up with the same record.
-    pub fn adopting(&self, other: Option<&Self>) -> Self {
+    pub fn merged_with(&self, other: Option<&Self>) -> Self {
         let mut record = self.clone();
         if let Some(other) = other {
             for theirs in &other.groups {
@@ -107,7 +108,7 @@ impl Record {
 
     /// This record without replacements for groups that have no record by the time that they are back: another run has
     /// recovered them, and other groups were removed in exchange.
-    pub(super) fn unless_done(mut self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
+    pub(super) fn without_finished(mut self, recorded: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
         for held in &mut self.groups {
             if !held.needs_edit(cluster) && !recorded.is_some_and(|recorded| recorded.has(&held.group)) {
                 held.removal = None;
@@ -119,16 +120,16 @@ impl Record {
         self
     }
 
-    /// This record, which was made of that of a run and what another one has left, with no more to go for a class than
-    /// groups of it come back, or than one of the two had decided. Where they differ, what the other has left counts:
-    /// both end up with it.
-    pub(super) fn fitting(&self, own: &Self, other: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
+    /// Limits the replacements of each class to the groups of it that come back, or to what one of the two runs had
+    /// decided if that is more. Where they differ, the other run's choice counts, so that both runs end up with the same
+    /// record.
+    pub(super) fn capped(&self, own: &Self, other: Option<&Self>, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let classes: BTreeSet<&str> = self.groups.iter().map(|held| held.class.as_str()).collect();
         for class in classes {
-            let count = |record: &Self| record.going(class, cluster).len();
-            let most = self.coming(class).max(count(own)).max(other.map_or(0, count));
-            let mut going = self.going(class, cluster);
+            let count = |record: &Self| record.replacements_of(class, cluster).len();
+            let most = self.returning_count(class).max(count(own)).max(other.map_or(0, count));
+            let mut going = self.replacements_of(class, cluster);
             let excess = going.len().saturating_sub(most);
             going.retain(|(_, id)| !other.is_some_and(|other| other.replacements.contains(id)));
             for (_, id) in going.into_iter().rev().take(excess) {
@@ -145,8 +146,8 @@ impl Record {
     pub fn without(&self, group: &str, cluster: &FoundationDBCluster) -> Self {
         let mut record = self.clone();
         let Some(class) = record.take(group) else { return record };
-        let mut going = record.going(&class, cluster);
-        let left = going.len().saturating_sub(1).min(record.coming(&class));
+        let mut going = record.replacements_of(&class, cluster);
+        let left = going.len().saturating_sub(1).min(record.returning_count(&class));
         for (stage, id) in going.split_off(left) {
             record.replacements.retain(|one| *one != id);
             if stage == RemovalStage::Ordered && cluster.spec.skip == Some(true) {
@@ -158,9 +159,9 @@ impl Record {
 
     /// The record without a group that no recovery tracks any more, and without its replacement, which is in
     /// `processGroupsToRemove`.
-    pub(super) fn after(mut self, group: &str, cluster: &FoundationDBCluster) -> Self {
+    pub(super) fn without_untracked(mut self, group: &str, cluster: &FoundationDBCluster) -> Self {
         let Some(class) = self.take(group) else { return self };
-        let first = self.going(&class, cluster).into_iter().next();
+        let first = self.replacements_of(&class, cluster).into_iter().next();
         if let Some((_, id)) = first.filter(|(stage, _)| *stage != RemovalStage::Planned) {
             self.replacements.retain(|one| *one != id);
         }
@@ -174,7 +175,7 @@ impl Record {
     }
 
     /// How many groups of a class come back.
-    fn coming(&self, class: &str) -> usize {
+    fn returning_count(&self, class: &str) -> usize {
         self.groups.iter().filter(|held| held.class == class).count()
     }
 
@@ -186,8 +187,8 @@ impl Record {
             && group.condition(RESOURCES_TERMINATING).is_none()
     }
 
-    /// Those of a class that go and are still there, the furthest on their way first.
-    fn going(&self, class: &str, cluster: &FoundationDBCluster) -> Vec<(RemovalStage, String)> {
+    /// The replacements of a class that are still there, the furthest on their way first.
+    fn replacements_of(&self, class: &str, cluster: &FoundationDBCluster) -> Vec<(RemovalStage, String)> {
         let of_class = |id: &String| {
             let stage = match cluster.group(id).filter(|group| group.process_class == class)? {
                 group if group.is_marked() && !self.has_marked(group) => RemovalStage::Begun,
@@ -249,7 +250,7 @@ impl GroupRecord {
         cluster.group(&self.group).is_some_and(ProcessGroup::needs_edit)
     }
 
-    /// `removalTimestamp` that its replacement is younger than.
+    /// The `removalTimestamp` after which its replacement was created.
     pub fn removed_at(&self) -> Option<&str> {
         self.first_removal.as_deref().or(self.removal.as_deref())
     }

@@ -1,4 +1,4 @@
-//! Operations whose record is missing or of no use: it is made again from the copies on the objects.
+//! Operations whose record is missing or unusable: it is rebuilt from the copies on the objects.
 
 use super::facts::Facts;
 use super::plan::{Plan, Report, Warning};
@@ -19,11 +19,11 @@ pub(super) fn orphaned(facts: &Facts<'_>, record: Option<Record>, phase: Phase) 
 /// Rebuilds it. `useless`: what is said of the record that there is. Counts that were raised meanwhile stay, as the
 /// advice promises.
 pub(super) fn rebuild(facts: &Facts<'_>, phase: Phase, useless: Option<Report>) -> Plan {
-    let record = rebuilt(facts);
+    let record = record_from_copies(facts);
     if !record.control_plane.keys().any(|workload| workload.name == "etcd") {
         return Plan::held(useless.map_or_else(|| missing(facts, phase), without_copy));
     }
-    let was = useless.map_or_else(|| "missing".to_owned(), |report| format!("of no use ({})", report.reason));
+    let was = useless.map_or_else(|| "missing".to_owned(), |report| format!("unusable ({})", report.reason));
     let note = format!("ConfigMap hibernate-record was {was} and is rebuilt from the copies on the objects");
     let warning = Some(Warning { reason: "RecordRebuilt", note });
     // The advice was followed: what was raised by hand is neither stopped nor paused again, and the end of the pause is
@@ -50,7 +50,7 @@ fn without_copy(report: Report) -> Report {
     Report { message, ..report }
 }
 
-fn rebuilt(facts: &Facts<'_>) -> Record {
+fn record_from_copies(facts: &Facts<'_>) -> Record {
     let counts = facts.control_plane.iter().map(|one| (one.workload.clone(), one.count()));
     let control_plane = counts.filter(|(_, count)| *count > 0).collect();
     let cron_jobs = facts.cron_jobs.iter().filter(|job| job.ours).map(|job| job.name.clone()).collect();

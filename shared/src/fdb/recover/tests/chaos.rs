@@ -288,7 +288,7 @@ impl Sim {
             let record = run.record.clone();
             let mut world = self.world();
             let patch = world.with(|facts| {
-                let record = record.adopting(facts.record().as_ref()).with_exclusions(facts.cluster);
+                let record = record.merged_with(facts.record().as_ref()).with_exclusions(facts.cluster);
                 patch::resume(facts.cluster, &record)
             });
             world.patch_cluster(&patch);

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use shared::cloud::{CloudError, CloudErrorKind, InstanceState, Priority, Spot, Verb};
 
-use crate::call::{Sender, StateChanges, state};
+use crate::call::{Ec2Api, StateChanges, instance_state};
 use crate::errors::Failure;
 use crate::quota::{Bucket, Limits};
 use crate::throttles::Throttles;
@@ -164,7 +164,7 @@ impl Account {
     }
 }
 
-impl Sender for Account {
+impl Ec2Api for Account {
     fn admit(&self, call: Verb, instances: usize) -> BoxFuture<'_, usize> {
         let most = u32::try_from(instances).unwrap_or(u32::MAX);
         let limit = self.limits.of(Bucket::Instances(call));
@@ -193,5 +193,5 @@ impl Sender for Account {
 }
 
 fn moved(change: &InstanceStateChange) -> Option<(String, InstanceState)> {
-    Some((change.instance_id()?.to_owned(), state(change.current_state()?.name()?)))
+    Some((change.instance_id()?.to_owned(), instance_state(change.current_state()?.name()?)))
 }

@@ -7,7 +7,7 @@ use shared::cloud::{CloudError, InstanceState, Verb};
 use crate::errors::Failure;
 
 /// EC2's call for a verb.
-pub(crate) fn name(verb: Verb) -> &'static str {
+pub(crate) fn api_name(verb: Verb) -> &'static str {
     match verb {
         Verb::Start => "StartInstances",
         Verb::Stop => "StopInstances",
@@ -17,7 +17,7 @@ pub(crate) fn name(verb: Verb) -> &'static str {
 
 /// EC2's word for a state in ours. One that did not exist when this was written is unknown: the machine must not seem
 /// to be gone.
-pub(crate) fn state(name: &InstanceStateName) -> InstanceState {
+pub(crate) fn instance_state(name: &InstanceStateName) -> InstanceState {
     match name {
         InstanceStateName::Pending => InstanceState::Pending,
         InstanceStateName::Running => InstanceState::Running,
@@ -33,7 +33,7 @@ pub(crate) fn state(name: &InstanceStateName) -> InstanceState {
 pub(crate) type StateChanges = Vec<(String, InstanceState)>;
 
 /// Makes the calls.
-pub(crate) trait Sender: Send + Sync + 'static {
+pub(crate) trait Ec2Api: Send + Sync + 'static {
     /// How many of these instances a call may move by EC2's limits, once it may move some.
     fn admit(&self, call: Verb, instances: usize) -> BoxFuture<'_, usize>;
     /// Returns once EC2's limits leave room for one call.

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use shared::cloud::{CloudError, Instance, InstanceState, Priority, Spot};
 
 use crate::account::{Account, MAX_FILTER_VALUES};
-use crate::call::state;
+use crate::call::instance_state;
 use crate::errors::stable;
 
 /// Key of the tag that says whose an instance is, before the cluster's infraID.
@@ -107,7 +107,7 @@ fn owners(instance: &Ec2Instance) -> impl Iterator<Item = &str> {
 
 fn machine(found: &Ec2Instance, infra_id: &str) -> Option<Instance> {
     let word = found.state().and_then(|state| state.name());
-    let state = word.map_or(InstanceState::Unknown, state);
+    let state = word.map_or(InstanceState::Unknown, instance_state);
     let why = found.state_reason().and_then(|why| why.message());
     let instance = Instance::new(found.instance_id()?, state);
     let instance = match (state, word) {
@@ -138,7 +138,7 @@ fn is_spot(instance: &Ec2Instance) -> bool {
 }
 
 fn is_over(instance: &Ec2Instance) -> bool {
-    let now = instance.state().and_then(|now| now.name()).map(state);
+    let now = instance.state().and_then(|now| now.name()).map(instance_state);
     matches!(now, None | Some(InstanceState::ShuttingDown | InstanceState::Terminated | InstanceState::Unknown))
 }
 

@@ -14,7 +14,7 @@ use shared::cloud::{CloudError, CloudErrorKind, Outcome, Refusal, Verb};
 use tokio::time::{Instant, timeout};
 
 use self::part::Part;
-use crate::call::{Sender, name};
+use crate::call::{Ec2Api, api_name};
 use crate::errors::{Failure, given_up};
 use crate::refusal_cache::RefusalCache;
 
@@ -43,12 +43,12 @@ const MAX_WITHOUT_CAPACITY: usize = 5;
 /// Calls of one kind in one account.
 pub(crate) struct Moves {
     call: Verb,
-    sender: Arc<dyn Sender>,
+    sender: Arc<dyn Ec2Api>,
     parts: Arc<Batcher<Part>>,
 }
 
 impl Moves {
-    pub(crate) fn new<S: Sender>(call: Verb, sender: Arc<S>) -> Self {
+    pub(crate) fn new<S: Ec2Api>(call: Verb, sender: Arc<S>) -> Self {
         let (refused, one_by_one, denied) = (RefusalCache::default(), Mutex::default(), Mutex::default());
         let mover = Arc::new(Mover { call, sender: sender.clone(), refused, one_by_one, denied });
         let gate = {
@@ -75,7 +75,7 @@ impl Moves {
             };
             let (now, later) = ids.split_at(admitted.min(ids.len()));
             let part = self.parts.ask(now.len(), BATCH_WINDOW, |reply| Part::new(now, reply)).await;
-            let part = part.unwrap_or_else(|_| Err(given_up(name(self.call))))?;
+            let part = part.unwrap_or_else(|_| Err(given_up(api_name(self.call))))?;
             outcome.moved.extend(part.moved);
             outcome.refused.extend(part.refused);
             if !later.is_empty() {
@@ -87,7 +87,7 @@ impl Moves {
 
     fn limited(&self) -> CloudError {
         let message =
-            format!("{} waits for its turn: EC2 limits the instances of an account and region", name(self.call));
+            format!("{} waits for its turn: EC2 limits the instances of an account and region", api_name(self.call));
         CloudError::new(CloudErrorKind::Throttled, message)
     }
 }
@@ -102,7 +102,7 @@ struct Mover<S> {
     denied: Mutex<HashMap<String, Instant>>,
 }
 
-impl<S: Sender> Mover<S> {
+impl<S: Ec2Api> Mover<S> {
     async fn turn(self: Arc<Self>) {
         self.sender.turn(self.call).await;
     }
@@ -150,7 +150,7 @@ impl<S: Sender> Mover<S> {
     }
 
     fn failed(&self, failure: Failure) -> CloudError {
-        self.sender.failed(name(self.call), failure)
+        self.sender.failed(api_name(self.call), failure)
     }
 
     fn refusal(&self, id: String, failure: &Failure, sits_out: bool) -> Refusal {
@@ -179,7 +179,7 @@ struct Round<'a, S> {
     without_room: usize,
 }
 
-impl<S: Sender> Round<'_, S> {
+impl<S: Ec2Api> Round<'_, S> {
     /// The instances of all callers in one call.
     ///
     /// If EC2 has no capacity for all of them, or refuses without naming instances, the callers are split into groups,

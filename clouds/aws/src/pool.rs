@@ -17,7 +17,9 @@ use crate::quota::Limits;
 /// the calls of a driver that was dropped.
 ///
 /// Clusters share a driver only if their credentials are identical: no tenant gains another's permissions.
-pub(crate) struct Pool {
+///
+/// Not [`cloud_common::Pool`]: making a driver is async, and its limits outlive it.
+pub(crate) struct Ec2Pool {
     options: Options,
     /// By [`Source::digest`].
     kept: Mutex<HashMap<[u8; 32], PoolEntry>>,
@@ -34,7 +36,7 @@ impl PoolEntry {
     }
 }
 
-impl Pool {
+impl Ec2Pool {
     pub(crate) fn new(options: Options) -> Self {
         Self { options, kept: Mutex::default() }
     }
@@ -111,7 +113,7 @@ mod tests {
             process: cloud_conformance::process(Arc::new(|| true)),
             quotas: Vec::new(),
         };
-        let pool = Pool::new(options);
+        let pool = Ec2Pool::new(options);
         let mine = pool.connect("us-east-1", source("A", "s")).await;
         for (region, other, shares) in [
             ("us-east-1", source("A", "s"), true),

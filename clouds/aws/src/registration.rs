@@ -5,12 +5,15 @@ use std::sync::Arc;
 use cloud_common::{Access, Platform, Process, SecretData, region};
 use shared::cloud::{AwsRole, CloudError, CloudErrorKind, ClusterRef, Driver, PlatformSpec, Verb};
 
-use crate::call::name;
+use crate::call::api_name;
 use crate::client::Options;
 use crate::credentials::Source;
-use crate::pool::Pool;
+use crate::pool::Ec2Pool;
 use crate::quota::Quota;
 use crate::roles::{self, AllowedRole};
+
+/// Where a cluster names its role.
+const ROLE_FIELD: &str = "spec.platform.aws.credentialsAssumeRole.roleARN";
 
 /// The controller's flags for AWS.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -46,7 +49,7 @@ pub struct AwsFlags {
 
 /// The platform `aws`.
 pub struct Aws {
-    pool: Pool,
+    pool: Ec2Pool,
     flags: AwsFlags,
 }
 
@@ -67,9 +70,9 @@ impl Platform for Aws {
     fn api_call(call: &'static str) -> Option<&'static str> {
         Some(match call {
             "list" => "DescribeInstances",
-            "start" => name(Verb::Start),
-            "stop" => name(Verb::Stop),
-            "terminate" => name(Verb::Terminate),
+            "start" => api_name(Verb::Start),
+            "stop" => api_name(Verb::Stop),
+            "terminate" => api_name(Verb::Terminate),
             other => other,
         })
     }
@@ -80,7 +83,7 @@ impl Platform for Aws {
             process: process.clone(),
             quotas: flags.aws_quota.clone(),
         };
-        Self { pool: Pool::new(options), flags: flags.clone() }
+        Self { pool: Ec2Pool::new(options), flags: flags.clone() }
     }
 
     /// As Hive chooses: the cluster's own Secret, otherwise a role, otherwise what the process has.
@@ -142,9 +145,6 @@ impl Aws {
         self.flags.aws_service_provider_secret.as_ref().map(|name| (namespace.clone(), name.clone()))
     }
 }
-
-/// Where a cluster names its role.
-const ROLE_FIELD: &str = "spec.platform.aws.credentialsAssumeRole.roleARN";
 
 fn refused(message: &str) -> CloudError {
     CloudError::new(CloudErrorKind::Credentials, message)

@@ -24,22 +24,24 @@ const RATE_LIMIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The version of the API that Hive asks for.
 const API_VERSION: &str = "2019-12-01";
 
-/// How long the list of machines with ephemeral OS disks is cached, while a cluster goes to sleep and otherwise: the disk of a
-/// machine never changes.
-const EPHEMERAL_TTL: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
+/// How long the list of machines with ephemeral OS disks is cached while a cluster goes to sleep: the disk of a machine
+/// never changes.
+const EPHEMERAL_TTL_SLEEPING: Duration = Duration::from_mins(1);
+/// The same while none does.
+const EPHEMERAL_TTL_IDLE: Duration = Duration::from_mins(10);
 
 /// Why such a machine is not put to sleep.
 const EPHEMERAL_DISK: &str = "its OS disk is ephemeral, and Azure cannot deallocate such a machine: replace it with one \
                               that has a managed OS disk";
-
-/// Resource groups and names of machines, in lowercase.
-type Names = ChargedValue<BTreeSet<(String, String)>>;
 
 /// Machines without a power state that one list asks for once more, in each resource group; how many at once, and how long
 /// that may take.
 const MAX_RETRIED: usize = 20;
 const MAX_IN_FLIGHT: usize = 8;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Resource groups and names of machines, in lowercase.
+type Names = ChargedValue<BTreeSet<(String, String)>>;
 
 /// One subscription with its credentials.
 pub(crate) struct Account {
@@ -101,7 +103,7 @@ impl Account {
     /// The machines that cannot be deallocated. A wake needs none of them.
     async fn ephemeral(&self, priority: Priority) -> Result<Option<Arc<Names>>, CloudError> {
         let known = self.ephemeral.lock().clone();
-        let age = if priority == Priority::Sleeping { EPHEMERAL_TTL[0] } else { EPHEMERAL_TTL[1] };
+        let age = if priority == Priority::Sleeping { EPHEMERAL_TTL_SLEEPING } else { EPHEMERAL_TTL_IDLE };
         if priority == Priority::Waking || known.as_ref().is_some_and(|(at, _)| at.elapsed() < age) {
             return Ok(known.map(|(_, found)| found));
         }

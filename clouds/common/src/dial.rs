@@ -33,8 +33,10 @@ const MAX_LOOKUPS: usize = 64;
 /// Of one tenant.
 const MAX_LOOKUPS_OF_TENANT: usize = 16;
 
-/// Calls to clouds of tenants at once, and of one tenant: each connection reads up to 400 KB ahead.
-const MAX_CALLS: [usize; 2] = [64, 16];
+/// Calls to clouds of tenants at once: each connection reads up to 400 KB ahead.
+const MAX_CALLS: usize = 64;
+/// Of one tenant.
+const MAX_CALLS_OF_TENANT: usize = 16;
 
 /// Which addresses may be dialed, and which endpoints have proven who they are.
 #[derive(Clone, Debug)]
@@ -67,8 +69,8 @@ pub struct Denied {
 impl Dialer {
     /// Denies these networks besides what is always denied. `allow_loopback` is for tests.
     pub fn new(denied: Vec<IpNet>, allow_loopback: bool) -> Self {
-        let [lookups, calls] =
-            [[MAX_LOOKUPS, MAX_LOOKUPS_OF_TENANT], MAX_CALLS].map(|[all, of_one]| FairLimit::new(all, of_one));
+        let lookups = FairLimit::new(MAX_LOOKUPS, MAX_LOOKUPS_OF_TENANT);
+        let calls = FairLimit::new(MAX_CALLS, MAX_CALLS_OF_TENANT);
         Self(Arc::new(Inner { denied, allow_loopback, proven: Mutex::default(), lookups, calls }))
     }
 

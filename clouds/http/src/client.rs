@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::answer::Answer;
 use crate::error::{CallError, Rejection};
-use crate::stranger::Strangers;
+use crate::stranger::{Stranger, Strangers};
 
 /// Names us in the logs of clouds.
 const USER_AGENT: &str = concat!("hibernate-controller/", env!("CARGO_PKG_VERSION"));
@@ -172,13 +172,8 @@ impl Http {
         };
         // Only a tenant's certificates can make this fail.
         let client = builder.build().map_err(|_| "its certificates cannot be used as authorities")?;
-        Ok(Self {
-            memory,
-            _trusted: trusted,
-            strangers,
-            deadlines,
-            ..Self::over(Arc::new(Network(client)), permit, rate)
-        })
+        let (transport, limiter) = (Arc::new(Network(client)), RateLimiter::new(rate.0, rate.1));
+        Ok(Self { transport, permit, limiter, memory, _trusted: trusted, strangers, deadlines })
     }
 
     /// A client on another transport than the network, with a memory of its own.
@@ -219,7 +214,7 @@ impl Http {
         let stranger =
             stranger.map_err(|denied| CallError::not_sent(&what, CloudErrorKind::Invalid, &denied.to_string()))?;
         let request = Request { method, url, headers, body: body.cloned() };
-        let unproven = stranger.as_ref().filter(|stranger| !stranger.is_expected()).map(|stranger| stranger.until);
+        let unproven = stranger.as_ref().and_then(Stranger::deadline);
         // The client's own deadline comes first, and says more.
         let deadline = unproven.unwrap_or_else(|| Instant::now() + self.deadlines.all + Duration::from_secs(1));
         let mut charge = self.memory.charge();

@@ -26,7 +26,7 @@ pub(crate) struct Stranger {
     dialer: Dialer,
     endpoint: Endpoint,
     /// When failures are reported while the endpoint is unproven.
-    pub(crate) until: Instant,
+    until: Instant,
 }
 
 impl Strangers {
@@ -50,8 +50,13 @@ impl Strangers {
 }
 
 impl Stranger {
+    /// When to give up, unless the endpoint has proven its identity.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        (!self.is_expected()).then_some(self.until)
+    }
+
     /// Whether the one that has answered last has proven who it is: it will be dialed again.
-    pub(crate) fn is_expected(&self) -> bool {
+    fn is_expected(&self) -> bool {
         self.endpoint.is_expected(&self.dialer)
     }
 

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use cloud_recreate::{MAX_BACKOFF_FACTOR, SLEEP_RETRY_DELAY, STALL_TIMEOUT};
+use cloud_recreate::{MAX_BACKOFF_FACTOR, STALL_TIMEOUT, sleep_retry_delay};
 use parking_lot::Mutex;
 use shared::cloud::Refusal;
 
@@ -26,17 +26,11 @@ struct SleepAttempt {
     number: u32,
 }
 
-impl SleepAttempt {
-    fn delay(&self) -> std::time::Duration {
-        SLEEP_RETRY_DELAY * self.number.clamp(1, MAX_BACKOFF_FACTOR)
-    }
-}
-
 impl SleepAttempts {
     /// Records that a sleep begins: its first servers are about to be shelved.
     pub(crate) fn begin(&self, infra_id: &str, now: Instant) {
         let mut all = self.0.lock();
-        all.retain(|_, sleep| now < sleep.since + 2 * SLEEP_RETRY_DELAY * MAX_BACKOFF_FACTOR);
+        all.retain(|_, sleep| now < sleep.since + 2 * sleep_retry_delay(MAX_BACKOFF_FACTOR));
         let number = all.get(infra_id).map_or(0, |sleep| sleep.number);
         all.insert(infra_id.to_owned(), SleepAttempt { refusal: None, since: now, is_given_up: false, number });
     }
@@ -45,7 +39,7 @@ impl SleepAttempts {
     pub(crate) fn given_up(&self, infra_id: &str, now: Instant) -> Option<Refusal> {
         let all = self.0.lock();
         let sleep = all.get(infra_id).filter(|sleep| sleep.is_given_up)?;
-        sleep.refusal.clone().filter(|_| now < sleep.since + sleep.delay())
+        sleep.refusal.clone().filter(|_| now < sleep.since + sleep_retry_delay(sleep.number))
     }
 
     /// Counts what was refused in a pass that tried these servers while others sleep. One refusal is no reason to give up: the

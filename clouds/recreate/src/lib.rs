@@ -27,5 +27,5 @@ pub use self::cloud::{
 };
 pub use self::planner::{MAX_IN_FLIGHT, MAX_REQUESTS, Planner, SEND_WINDOW};
 pub use self::record::{
-    Attempt, MAX_BACKOFF_FACTOR, Machine, REQUEST_LIFETIME, Record, SLEEP_RETRY_DELAY, STALL_TIMEOUT,
+    Attempt, MAX_BACKOFF_FACTOR, Machine, REQUEST_LIFETIME, Record, STALL_TIMEOUT, sleep_retry_delay,
 };

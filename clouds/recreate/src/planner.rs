@@ -23,7 +23,7 @@ use crate::give_up::{
     Steps, abort_causes, give_up, has_begun, is_past_point_of_no_return, may_be_sealed, refusal, stall_after,
     stall_before,
 };
-use crate::record::{FailedSleep, MAX_BACKOFF_FACTOR, Record, SLEEP_RETRY_DELAY, is_within};
+use crate::record::{FailedSleep, Record, is_within, sleep_retry_delay};
 use crate::steps::{MachineFacts, Step, is_new};
 use crate::survey::{Stage, Survey};
 
@@ -211,9 +211,7 @@ impl<C: Cloud> Planner<C> {
         if verb == Verb::Stop {
             next.forget_faults();
         }
-        let waits = |failed: &FailedSleep| {
-            is_within(survey.now, failed.at, SLEEP_RETRY_DELAY * failed.number.clamp(1, MAX_BACKOFF_FACTOR))
-        };
+        let waits = |failed: &FailedSleep| is_within(survey.now, failed.at, sleep_retry_delay(failed.number));
         let failed = next.failed.clone().filter(waits);
         let step = |view| {
             let facts = MachineFacts { survey: &survey, view, new_cycle: self.cloud.new_cycle() };

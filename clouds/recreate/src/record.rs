@@ -14,13 +14,18 @@ use shared::record::Format;
 pub const REQUEST_LIFETIME: Duration = Duration::from_secs(90);
 
 /// The delay of the next sleep after the first one that was given up.
-pub const SLEEP_RETRY_DELAY: Duration = Duration::from_mins(10);
+const SLEEP_RETRY_DELAY: Duration = Duration::from_mins(10);
 
 /// How long a sleep retries what the cloud refuses, and waits for a busy server, while other machines are down.
 pub const STALL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The backoff grows up to this many times [`REQUEST_LIFETIME`] for creates, and [`SLEEP_RETRY_DELAY`] for sleeps.
+/// The backoff of creates grows up to this many times [`REQUEST_LIFETIME`], that of sleeps as [`sleep_retry_delay`] says.
 pub const MAX_BACKOFF_FACTOR: u32 = 5;
+
+/// How long the next sleep waits after so many in a row were given up.
+pub fn sleep_retry_delay(given_up: u32) -> Duration {
+    SLEEP_RETRY_DELAY * given_up.clamp(1, MAX_BACKOFF_FACTOR)
+}
 
 /// Whether `then` is no longer ago than `time`. A time far ahead comes from a wrong clock and does not count.
 pub(crate) fn is_within(now: Timestamp, then: Timestamp, time: Duration) -> bool {

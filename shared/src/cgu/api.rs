@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
@@ -168,6 +169,14 @@ pub struct RemediationStrategy {
     #[serde(default = "default_timeout")]
     #[schemars(default = "default_timeout")]
     pub timeout: i64,
+}
+
+impl RemediationStrategy {
+    /// When an upgrade that began then times out as a whole.
+    pub fn deadline(&self, started: Timestamp) -> Timestamp {
+        let timeout = SignedDuration::from_secs(self.timeout.saturating_mul(60));
+        started.checked_add(timeout).unwrap_or(if self.timeout < 0 { Timestamp::MIN } else { Timestamp::MAX })
+    }
 }
 
 const fn default_timeout() -> i64 {

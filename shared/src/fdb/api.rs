@@ -209,6 +209,13 @@ impl FoundationDBCluster {
         self.groups().iter().find(|group| group.process_group_id == id)
     }
 
+    /// Whether the spec tells the operator to remove the process group with this ID.
+    pub fn lists_for_removal(&self, id: &str) -> bool {
+        let spec = &self.spec;
+        let mut both = spec.process_groups_to_remove.iter().chain(&spec.process_groups_to_remove_without_exclusion);
+        both.any(|listed| listed == id)
+    }
+
     /// Labels by which the operator finds the cluster's resources.
     pub fn match_labels(&self) -> BTreeMap<String, String> {
         let chosen = self.spec.labels.as_ref().map(|labels| &labels.match_labels).filter(|labels| !labels.is_empty());

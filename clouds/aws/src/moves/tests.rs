@@ -27,7 +27,7 @@ struct Ec2 {
     admits: Mutex<Option<std::vec::IntoIter<usize>>>,
 }
 
-impl Sender for Ec2 {
+impl Ec2Api for Ec2 {
     fn admit(&self, _: Verb, instances: usize) -> BoxFuture<'_, usize> {
         let admits = self.admits.lock().as_mut().map_or(Some(instances), Iterator::next);
         match admits {

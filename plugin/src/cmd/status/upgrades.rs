@@ -1,6 +1,6 @@
 //! Upgrades as a person reads them.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use shared::annotation::format;
 use shared::cgu::api::{COMPLETE, TIMED_OUT};
 use shared::cgu::phase::UpgradePhase;
@@ -36,10 +36,9 @@ impl Render for UpgradeState {
     fn full(&self, style: &Style) -> Vec<String> {
         let status = self.upgrade.status.clone().unwrap_or_default();
         let past = |at: Timestamp| format!("{} ({} ago)", format::seconds(at), age(at, style.now));
-        let timeout = SignedDuration::from_secs(self.upgrade.spec.remediation_strategy.timeout.saturating_mul(60));
         let started = status.status.started_at.as_ref().map(|at| at.0);
-        let until =
-            started.and_then(|at| at.checked_add(timeout).ok()).filter(|_| status.status.completed_at.is_none());
+        let is_running = status.status.completed_at.is_none();
+        let until = started.filter(|_| is_running).map(|at| self.upgrade.spec.remediation_strategy.deadline(at));
         let tally = format!(
             "{}: {} complete, {} timed out",
             text::count(self.members.len(), "cluster"),

@@ -32,7 +32,7 @@ pub(super) fn run(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let batch_started = begin(facts, &mut plan);
     let started = plan.status.status.started_at.get_or_insert(Time(now)).0;
     // Row 19, before anything else
-    let deadline = deadline(strategy.timeout, started);
+    let deadline = strategy.deadline(started);
     let policies = plan.status.policies();
     if now > deadline {
         time_out(&mut plan, &policies);
@@ -107,12 +107,6 @@ fn not_started() -> ClusterProgress {
 fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort();
     names
-}
-
-/// When the whole upgrade times out.
-fn deadline(minutes: i64, started: Timestamp) -> Timestamp {
-    let timeout = SignedDuration::from_secs(minutes.saturating_mul(60));
-    started.checked_add(timeout).unwrap_or(if minutes < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
 /// The moment at which a limit is exceeded, not only reached.

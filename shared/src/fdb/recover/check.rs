@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use super::HELD_MINUTES;
 use super::facts::{Facts, deleted_at, uid, volume};
 use super::presence::{claim_is_there, is_left_excluded, pod_obstacle};
-use super::record::{GroupRecord, Record, is_listed, is_unreadable};
+use super::record::{GroupRecord, Record, is_unreadable};
 use super::replace::{self, Choice, ReplaceError, ReplacementMode};
 
 /// What a recovery will do, before anybody was asked.
@@ -142,7 +142,7 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &ReplacementMode) -> Res
 /// Dates the removals by the record of a recovery that the operator has taken back: its new mark is younger than the
 /// replacements. A group that the spec lists was removed once more, by a user.
 fn date(facts: &Facts<'_>, recorded: Option<&Record>, coming: &mut [GroupRecord]) {
-    for held in coming.iter_mut().filter(|held| !is_listed(facts.cluster, &held.group)) {
+    for held in coming.iter_mut().filter(|held| !facts.cluster.lists_for_removal(&held.group)) {
         let before = recorded.iter().flat_map(|record| &record.groups).find(|one| one.group == held.group);
         if let Some(before) = before.filter(|before| before.claim == held.claim && held.removal.is_some()) {
             held.first_removal = before.removed_at().map(ToOwned::to_owned);

@@ -10,7 +10,7 @@ use crate::object::{name_of, named};
 use super::HELD_MINUTES;
 use super::facts::{Facts, created_at, deleted_at, mounts, phase, uid, volume, why_not_running};
 use super::include::by_address;
-use super::record::{GroupRecord, Record, is_listed};
+use super::record::{GroupRecord, Record};
 
 /// What the operator notes on a claim: a hash of the template that it was made from.
 const LAST_SPEC: &str = "foundationdb.org/last-applied-spec";
@@ -122,7 +122,7 @@ fn report_obstacle(facts: &Facts<'_>, held: &GroupRecord, include: bool) -> Opti
 /// Whether a group that stays is excluded in the database, by the operator's status: a removal excludes for itself.
 pub fn is_left_excluded(facts: &Facts<'_>, group: &ProcessGroup) -> bool {
     let excluded = group.condition(MARKED_AS_EXCLUDED).is_some();
-    excluded && !group.is_marked() && !is_listed(facts.cluster, &group.process_group_id)
+    excluded && !group.is_marked() && !facts.cluster.lists_for_removal(&group.process_group_id)
 }
 
 impl Facts<'_> {
@@ -167,7 +167,7 @@ impl Facts<'_> {
 pub fn removed_again(facts: &Facts<'_>) -> Option<String> {
     let record = facts.record().filter(|record| !record.skipped && !facts.is_skipped())?;
     let again: Vec<String> =
-        record.groups.into_iter().map(|held| held.group).filter(|id| is_listed(facts.cluster, id)).collect();
+        record.groups.into_iter().map(|held| held.group).filter(|id| facts.cluster.lists_for_removal(id)).collect();
     let again = Some(again.join(", ")).filter(|again| !again.is_empty())?;
     Some(format!(
         "{again}: another client has listed it for removal again since its recovery began; it is taken off the list once more. To remove it \

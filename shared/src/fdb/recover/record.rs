@@ -192,7 +192,7 @@ impl Record {
         let of_class = |id: &String| {
             let stage = match cluster.group(id).filter(|group| group.process_class == class)? {
                 group if group.is_marked() && !self.has_marked(group) => RemovalStage::Begun,
-                group if group.is_marked() || is_listed(cluster, id) => RemovalStage::Ordered,
+                group if group.is_marked() || cluster.lists_for_removal(id) => RemovalStage::Ordered,
                 _ => RemovalStage::Planned,
             };
             Some((stage, id.clone()))
@@ -265,13 +265,6 @@ enum RemovalStage {
     Ordered,
     /// Only the record does.
     Planned,
-}
-
-/// Whether the spec tells the operator to remove a group.
-pub(super) fn is_listed(cluster: &FoundationDBCluster, id: &str) -> bool {
-    let spec = &cluster.spec;
-    let mut both = spec.process_groups_to_remove.iter().chain(&spec.process_groups_to_remove_without_exclusion);
-    both.any(|listed| listed == id)
 }
 
 /// Whether a cluster has a value under our key that is no valid record: another client edited it.

@@ -10,7 +10,7 @@ use crate::fdb::api::ProcessGroup;
 use jiff::{SignedDuration, Timestamp};
 
 use super::facts::{Facts, created_at, deleted_at};
-use super::record::{GroupRecord, Record, is_listed};
+use super::record::{GroupRecord, Record};
 
 /// The removal is dated by the operator's clock, a claim by the API server's: so much earlier counts where nobody else
 /// is found.
@@ -120,7 +120,7 @@ pub(super) fn decide(
     }
     if !begins {
         let is_marked = |id: &str| facts.cluster.group(id).is_none_or(ProcessGroup::is_marked);
-        let stays = other.iter().find(|id| !is_marked(id) && !is_listed(facts.cluster, id));
+        let stays = other.iter().find(|id| !is_marked(id) && !facts.cluster.lists_for_removal(id));
         return stays.map_or(Ok(Vec::new()), |id| Err(ReplaceError::Idle((*id).clone())));
     }
     if let Some(id) = taken.first().filter(|_| again == 0) {
@@ -136,7 +136,7 @@ pub(super) fn decide(
 
 fn recorded(facts: &Facts<'_>, record: &Record, named: &[String]) -> ReplaceError {
     let list = |ids: &[String], nobody: &str| if ids.is_empty() { nobody.to_owned() } else { ids.join(", ") };
-    let listed = record.replacements.iter().any(|id| is_listed(facts.cluster, id));
+    let listed = record.replacements.iter().any(|id| facts.cluster.lists_for_removal(id));
     ReplaceError::Recorded {
         requested: list(named, "none"),
         groups: record.ids().join(", "),
@@ -241,7 +241,7 @@ fn surplus(
 fn staying<'a>(facts: &Facts<'a>, class: &str, coming: &[GroupRecord], taken: &[String]) -> Vec<&'a ProcessGroup> {
     let leaves = |id: &String| taken.contains(id) || coming.iter().any(|held| held.group == *id);
     let groups = facts.cluster.groups().iter().filter(|group| group.process_class == class && !group.is_marked());
-    let is_staying = |id: &String| !leaves(id) && !is_listed(facts.cluster, id);
+    let is_staying = |id: &String| !leaves(id) && !facts.cluster.lists_for_removal(id);
     groups.filter(|group| is_staying(&group.process_group_id)).collect()
 }
 

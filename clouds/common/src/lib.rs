@@ -8,11 +8,12 @@ mod pool;
 mod proof;
 mod rate_limiter;
 mod registration;
+mod resolver;
 
 pub use fair::{Charge, ChargeGuard, ChargedValue, Consumer, ConsumerMemory, FairPermit, MemoryFull, MemoryLimit};
 
 pub use self::batcher::{Batcher, NoReply, Reply};
-pub use self::dial::{Denied, Dialer, Resolved, Resolver};
+pub use self::dial::{Denied, Dialer};
 pub use self::list_batcher::{Key, ListBatcher};
 pub use self::pool::{Pool, digest};
 pub use self::proof::{Discretion, Endpoint};
@@ -20,3 +21,4 @@ pub use self::rate_limiter::RateLimiter;
 pub use self::registration::{
     Access, MAX_CREDENTIALS, Permit, Platform, Process, SecretData, account_word, credentials_secret, region, text,
 };
+pub use self::resolver::{Resolved, Resolver};

@@ -13,9 +13,10 @@ use shared::cloud::{CloudError, CloudErrorKind, Priority};
 use tokio::time::{Instant, timeout_at};
 
 use crate::answer::Answer;
-use crate::client::{Body, Http};
+use crate::client::Http;
 use crate::error::CallError;
 use crate::token::{Login, Tokens};
+use crate::transport::Body;
 
 /// Longest token, in bytes.
 const MAX_TOKEN: usize = 16 << 10;

@@ -10,6 +10,7 @@ mod client;
 mod error;
 mod stranger;
 mod token;
+mod transport;
 mod urls;
 
 pub use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -17,7 +18,8 @@ pub use reqwest::{Method, StatusCode, Url};
 
 pub use self::answer::Answer;
 pub use self::bearer::{Bearer, FormLogin, bearer};
-pub use self::client::{Body, Http, Options, Reply, Request, Transport};
+pub use self::client::{Http, Options};
 pub use self::error::{CallError, Rejection, Words};
 pub use self::token::{Login, Tokens};
+pub use self::transport::{Body, Reply, Request, Transport};
 pub use self::urls::{below, endpoint, hosts, is_plain, link};

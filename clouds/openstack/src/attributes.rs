@@ -1,15 +1,13 @@
-//! What a new server needs to be like the one before it, and what keeps it from being made.
+//! What a new server needs to be like the one before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cloud_recreate::Obstacle;
 use serde::{Deserialize, Serialize};
-use shared::annotation::keys::FORCE;
 use shared::text::sanitize_to;
 
 use crate::names::Id;
 use crate::project::Project;
-use crate::wire::{self, AddressPair, Attachment, DhcpOption, FixedIp, OfImage, Size};
+use crate::wire::{self, AddressPair, Attachment, DhcpOption, FixedIp, Size};
 
 /// Our mark in a server's metadata: the cycle in which it was made. A key may have no slash.
 pub(crate) const CYCLE_KEY: &str = "hibernate.sh:cycle";
@@ -243,112 +241,9 @@ impl Port {
     }
 }
 
-/// Why a server cannot be put to sleep in either mode.
-pub(crate) fn unmovable(server: &wire::Server) -> Option<Obstacle> {
-    let because = |code: &str, message: String| Some(Obstacle::new(code, &message));
-    if !matches!(server.status.as_str(), "ACTIVE" | "PAUSED" | "SHUTOFF") {
-        let right = "only servers that are ACTIVE, PAUSED or SHUTOFF are put to sleep";
-        let fault = server.fault.as_ref().map(|fault| format!(" ({})", sanitize_to(&fault.message, 200)));
-        return because(
-            Obstacle::STATUS,
-            format!("its status is {}{}: {right}", server.status, fault.unwrap_or_default()),
-        );
-    }
-    if server.locked {
-        let right = format!("unlock it, as by openstack server unlock {}", server.id);
-        return because(
-            "Locked",
-            format!("it is locked, so that Nova neither pauses, shelves nor deletes it: {right}"),
-        );
-    }
-    if server.flavor.ephemeral > 0 {
-        let why = "its flavor has an ephemeral disk, which would be empty after a wake";
-        return because("EphemeralDisk", format!("{why}: resize it to a flavor without one"));
-    }
-    if server.flavor.extra_specs.tpm.is_some() || server.image == (OfImage::Image { has_tpm: true }) {
-        let why = "its flavor or its image asks for a virtual TPM, whose state would be lost in a sleep";
-        return because("VirtualTpm", why.to_owned());
-    }
-    let task = server.task_state.as_deref()?;
-    because(Obstacle::BUSY, format!("its task is {task}: it is put to sleep once that has ended"))
-}
-
-/// Why a server cannot be made again as it is. `any_order`: its owner accepts interfaces in another order.
-pub(crate) fn obstacle(server: &wire::Server, project: &Project, any_order: bool) -> Option<Obstacle> {
-    let because = |code: &str, message: String| Some(Obstacle::new(code, &message));
-    if let Some(obstacle) = unmovable(server) {
-        return Some(obstacle);
-    }
-    if server.image == OfImage::Volume {
-        return because(
-            "BootFromVolume",
-            "it boots from a volume, so a snapshot of the server holds no disk".to_owned(),
-        );
-    }
-    if let Some(volume) = server.volumes.iter().find(|volume| volume.delete_on_termination) {
-        let right = "set delete_on_termination of this attachment to false";
-        return because("DeleteOnTermination", format!("its volume {} would be deleted with it: {right}", volume.id));
-    }
-    let name = &server.flavor.name;
-    match project.flavor(|flavor| flavor.name == *name) {
-        None => {
-            return because("FlavorMissing", format!("its flavor {name} exists no more: resize it to one that does"));
-        }
-        Some(flavor) if flavor.size() != server.flavor.size() => {
-            let (now, was) = (described(flavor.size()), described(server.flavor.size()));
-            let right = "resize it to a flavor of its size";
-            return because("FlavorChanged", format!("its flavor {name} is now {now}, and it has {was}: {right}"));
-        }
-        Some(_) => {}
-    }
-    let ports: Vec<&wire::Port> = project.ports_of(&server.id).collect();
-    for port in &ports {
-        if port.trunk_details.is_some() {
-            return because("Trunk", format!("its port {} is the parent of a trunk, which would go with it", port.id));
-        }
-        if port.name.is_empty() && !project.has_network(&port.network_id) {
-            let why = "it has no name, so that Nova may have made it, and in a network of another project it could not be made again";
-            let right = "attach a port with a name in its place";
-            return because("ForeignPort", format!("its port {} would be lost: {why}; {right}", port.id));
-        }
-    }
-    if let Some(hostname) = &server.hostname {
-        let other =
-            |port: &&&wire::Port| port.dns_name.as_deref().is_some_and(|name| !name.is_empty() && name != hostname);
-        if let Some(port) = ports.iter().find(other) {
-            let why = format!("its port {} has another DNS name than its host name {hostname}", port.id);
-            return because(
-                "DnsName",
-                format!("{why}, and Nova makes no server with such a port: set the DNS name to that"),
-            );
-        }
-    }
-    let is_bare = ports.iter().any(|port| port.fixed_ips.is_empty());
-    if ports.len() > 1 && !any_order && (is_bare || server.addresses.is_ambiguous) {
-        let why = "Nova does not show the order of its interfaces across networks, nor of those without an address, so that they \
-                   may have another order after a wake";
-        return because("PortOrder", format!("{why}; the annotation {FORCE}: \"true\" accepts this"));
-    }
-    None
-}
-
 pub(crate) fn described([ram, cpus, disk, ephemeral]: Size) -> String {
     format!("{ram} MiB with {cpus} vCPUs and disks of {disk} and {ephemeral} GB")
 }
 
-/// A volume or interface that Nova reports and no list explains: it would be missing after a wake.
-pub(crate) fn incomplete(server: &wire::Server, of: &Attributes) -> Option<Obstacle> {
-    let because = |message: String| Some(Obstacle::new("Incomplete", &message));
-    let is_known = |volume: &&wire::VolumeRef| of.volumes.iter().any(|known| known.id == volume.id);
-    if let Some(volume) = server.volumes.iter().find(|volume| !is_known(volume)) {
-        return because(format!("Nova does not show how its volume {} is attached", volume.id));
-    }
-    let is_known = |mac: &&String| mac.is_empty() || of.ports.iter().any(|port| port.mac == **mac);
-    if let Some(mac) = server.addresses.all.iter().find(|mac| !is_known(mac)) {
-        return because(format!("its project has no port for its interface {mac}: it may be another project's"));
-    }
-    None
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -15,8 +15,9 @@ use shared::text::sanitize_to;
 
 use crate::account::Account;
 use crate::attempts::SleepAttempts;
-use crate::attributes::{Attributes, CYCLE_KEY, incomplete, obstacle};
+use crate::attributes::{Attributes, CYCLE_KEY};
 use crate::names::{CLUSTER_KEY, tag};
+use crate::obstacles::{incomplete, obstacle};
 use crate::project::Project;
 use crate::requests::Calls;
 use crate::{export, lists, wire};

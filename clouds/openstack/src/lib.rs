@@ -13,6 +13,7 @@ mod keystone;
 mod lists;
 mod modes;
 mod names;
+mod obstacles;
 mod pages;
 mod project;
 mod registration;

@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use shared::cloud::{CloudError, CloudErrorKind, CloudEvent, Instance, InstanceState, Listing, Outcome, Refusal, Verb};
 use shared::text::name_some;
 
-use crate::attributes::unmovable;
 use crate::driver::{Driver, status};
+use crate::obstacles::unmovable;
 use crate::requests::Calls;
 use crate::wire::Server;
 

@@ -4,6 +4,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use cloud_common::Dialer;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use reqwest::StatusCode;
 use serde::Deserialize;
 use shared::cloud::CloudError;
 

@@ -209,7 +209,9 @@ async fn shared_cases(hub: &Client, clusters: &Api<DynamicObject>) -> Result<Vec
                 let new = applied(&case.written(), &json!({ "metadata": { "name": format!("new-{name}") } }));
                 cases.push(Case { old: None, new: serde_json::from_value(new)?, exempt });
             }
-            verb => bail!("{}: {verb:?} is not sent", case.name),
+            // The policy judges no subresource and no deletion.
+            Verb::Status | Verb::Scale | Verb::Delete | Verb::DeleteCollection => {}
+            Verb::Both => bail!("{} is two writes", case.name),
         }
     }
     ensure!(cases.len() > 25, "{}", cases.len());

@@ -18,8 +18,8 @@ use crate::error::{FdbError, Problem};
 use crate::output;
 use crate::read::fdb::{DatabaseSnapshot, SERVICE, kind_of};
 
-/// How often a step is retried after a conflict.
-pub(super) const CONFLICTS: u32 = 20;
+/// How often a step is retried after a conflict: an operator that reconciles all the time leaves few gaps on a busy hub.
+pub(super) const CONFLICTS: u32 = 100;
 /// Pause after a failed request; the hub may be restarting.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
 /// `include` is sent again after this if the operator's status still shows a group as excluded.

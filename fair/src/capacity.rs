@@ -19,7 +19,7 @@ impl Capacity {
     }
 }
 
-/// What is in use, in all and by whom.
+/// Usage, in total and per holder.
 #[derive(Debug, Default)]
 pub(crate) struct Usage<K> {
     pub(crate) total: usize,

@@ -39,7 +39,8 @@ impl FairLimit {
 
     /// A permit for this tenant, if it may have one now.
     pub fn try_acquire(self: &Arc<Self>, tenant: &str) -> Option<FairPermit> {
-        let (mut state, tenant): (_, Arc<str>) = (self.state.lock(), tenant.into());
+        let tenant: Arc<str> = tenant.into();
+        let mut state = self.state.lock();
         let waits = state.waiting.iter().any(|(one, _)| *one == tenant);
         (!waits && self.allows(&state, &tenant)).then(|| self.take(&mut state, tenant))
     }

@@ -1,6 +1,9 @@
-//! Durations as Go writes them (`1h30m`, `1.5h`, `300ms`), in `spec.hibernateAfter` and in Hive's messages.
+//! Durations between two moments, and as Go writes them (`1h30m`, `1.5h`, `300ms`) in `spec.hibernateAfter` and in Hive's
+//! messages.
 
 use std::time::Duration;
+
+use jiff::Timestamp;
 
 /// Why Go's `time.ParseDuration` or Hive would not accept a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +29,16 @@ const UNITS: &[(&str, u64)] = &[
     ("m", 60_000_000_000),
     ("h", 3_600_000_000_000),
 ];
+
+/// Time from `then` to `now`, zero if `then` is later.
+pub fn age(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(then)).unwrap_or_default()
+}
+
+/// The end of a length of time, or of all time.
+pub fn after(begin: Timestamp, length: Duration) -> Timestamp {
+    begin.checked_add(length).unwrap_or(Timestamp::MAX)
+}
 
 /// Reads a positive Go duration.
 pub fn parse_positive(text: &str) -> Result<Duration, DurationError> {

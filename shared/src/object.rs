@@ -39,7 +39,7 @@ pub mod managed_fields {
         entries(object).filter(move |entry| entry.pointer(field).is_some())
     }
 
-    /// The manager of an entry; empty if it names none. It is a stranger's text.
+    /// The manager of an entry; empty if it names none. Untrusted text.
     pub fn manager(entry: &Value) -> &str {
         entry.get("manager").and_then(Value::as_str).unwrap_or_default()
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::{Client, CustomResourceExt as _};
 use serde_json::{Value, json};
 use testbed::options::Options;
@@ -14,6 +15,8 @@ use testbed::{World, apply, eventually};
 use crate::match_writes::{Case, clients, send, store, writes};
 
 const UNREACHABLE: &str = "https://127.0.0.1:1";
+/// Writes in flight.
+const AT_ONCE: usize = 24;
 
 /// What became of a write.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,9 +92,9 @@ async fn every_entry_takes_its_writes_and_no_other() -> Result<()> {
     let mut wrong = Vec::new();
     for entry in &entries() {
         only(&world, &clients, &cases, entry).await?;
-        for case in &cases {
+        let fates = stream::iter(&cases).map(async |case| anyhow::Ok((case, fate(&clients, case).await?)));
+        for (case, found) in fates.buffered(AT_ONCE).try_collect::<Vec<_>>().await? {
             let expected = if case.reaches(entry) { Fate::Reached } else { Fate::Passed };
-            let found = fate(&clients, case).await?;
             if found != expected {
                 wrong.push(format!("{entry}: {} {}: {found:?}", case.stored["kind"], case.name));
             }

@@ -84,13 +84,18 @@ pub async fn store(hub: &Client, cases: &[Case]) -> Result<()> {
             objects.push(&case.stored);
         }
     }
-    objects.sort_by_key(|object| object["kind"] != "FoundationDBCluster");
+    // Owners come first, and each list in one go: what it costs is to look up the kinds.
+    let (owners, others): (Vec<_>, Vec<_>) = objects.iter().partition(|object| object["kind"] == "FoundationDBCluster");
+    let unset = json!({ "status": null, "metadata": { "deletionTimestamp": null } });
+    for list in [owners, others] {
+        let mut wanted: Vec<_> = list.into_iter().map(|stored| applied(stored, &unset)).collect();
+        for object in &mut wanted {
+            own(hub, object).await?;
+        }
+        apply::all(hub, &wanted).await?;
+    }
     for stored in objects {
         let (name, api) = (text(stored, "/metadata/name"), api(hub, stored));
-        let patch = json!({ "status": null, "metadata": { "deletionTimestamp": null } });
-        let mut object = applied(stored, &patch);
-        own(hub, &mut object).await?;
-        apply::all(hub, &[object]).await?;
         if let Some(status) = stored.get("status") {
             let patch = Patch::Merge(json!({ "status": status }));
             api.patch_status(name, &PatchParams::default(), &patch)

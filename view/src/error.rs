@@ -58,6 +58,12 @@ impl Failure {
         Self { is_of_kind: true, ..Self::new(kind.resource_name(), error) }
     }
 
+    /// Whether one of these has the same message.
+    pub(super) fn is_among<'a>(&self, mut others: impl Iterator<Item = &'a Self>) -> bool {
+        let text = self.to_string();
+        others.any(|other| other.to_string() == text)
+    }
+
     pub(super) fn unreadable(kind: &Kind, key: Key, error: ViewError) -> Self {
         Self { what: kind.full_name(&key.2), error, is_of_kind: false, key: Some(key) }
     }

@@ -163,7 +163,7 @@ impl Query {
         if let Namespaces::Whole(name) = &self.namespace { Some(name) } else { None }
     }
 
-    /// The same for messages about all objects of the kinds; none if no kind has namespaces.
+    /// The namespace to search, for messages; none for all of them, or if no kind has namespaces.
     pub fn searched<'a>(&'a self, hub: &'a HubClient) -> Option<&'a str> {
         self.namespace(hub).filter(|_| self.kinds.iter().any(|row| row.kind().is_namespaced()))
     }
@@ -188,8 +188,7 @@ pub async fn list(hub: &HubClient, query: &Query) -> Listing {
         match item {
             Ok(item) => items.push(item),
             // What every object lacks is reported once.
-            Err(failure)
-                if failure.key.is_none() && failures.iter().any(|one| one.to_string() == failure.to_string()) => {}
+            Err(failure) if failure.key.is_none() && failure.is_among(failures.iter()) => {}
             Err(failure) => failures.push(failure),
         }
     }

@@ -304,8 +304,7 @@ fn describe(ObjectName { kinds, word, name }: &ObjectName) -> String {
 
 /// A hub that is down is down for every kind: reported once.
 fn push_once(found: &mut Vec<Result<Object, Failure>>, failure: Failure) {
-    let text = failure.to_string();
-    if !found.iter().any(|one| one.as_ref().is_err_and(|one| one.to_string() == text)) {
+    if !failure.is_among(found.iter().filter_map(|one| one.as_ref().err())) {
         found.push(Err(failure));
     }
 }

@@ -18,7 +18,7 @@ const MAX_HOSTS: usize = 16;
 /// Most addresses of a name. With more, the name never counts as proven.
 const MAX_RESOLVED: usize = 16;
 
-/// Every address to which a client's name has been resolved: whoever owns the name may change it between two requests.
+/// Every address to which a client's name has been resolved: the owner of the name may change it between two requests.
 #[derive(Clone, Debug, Default)]
 pub struct Resolved(Arc<Mutex<Addresses>>);
 

@@ -187,17 +187,17 @@ impl Http {
 
 /// A successful reply, or the rejection.
 fn accepted(what: &str, reply: Reply) -> Result<Reply, CallError> {
-    let (status, headers, what) = (reply.status, reply.headers.clone(), what.to_owned());
+    let status = reply.status;
     match status.as_u16() {
         // 304: there was nothing to do.
         200..300 | 304 => Ok(reply),
         300..400 => {
             let message = "redirects are not followed: the URL must be the service's own".to_owned();
-            let (kind, code, headers) = (CloudErrorKind::Unavailable, String::new(), Box::new(headers));
-            Err(CallError::Rejected(Rejection { what, status, kind, headers, code, message }))
+            let (kind, code, headers) = (CloudErrorKind::Unavailable, String::new(), Box::new(reply.headers));
+            Err(CallError::Rejected(Rejection { what: what.to_owned(), status, kind, headers, code, message }))
         }
-        502 | 504 => Err(CallError::unknown(&what, &format!("{}: a gateway has no answer", status.as_u16()))),
-        _ => Err(CallError::Rejected(Rejection::new(what, status, headers, &reply.body))),
+        502 | 504 => Err(CallError::unknown(what, &format!("{}: a gateway has no answer", status.as_u16()))),
+        _ => Err(CallError::Rejected(Rejection::new(what.to_owned(), status, reply.headers, &reply.body))),
     }
 }
 

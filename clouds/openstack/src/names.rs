@@ -23,7 +23,7 @@ pub(crate) fn image_name(machine: &str, cycle: &str) -> String {
 /// Longest ID, in bytes.
 const MAX_ID: usize = 64;
 
-/// The ID of a thing in OpenStack: letters, digits, `-` and `_`, whoever wrote it.
+/// The ID of an OpenStack resource: letters, digits, `-` and `_`, also in answers and records, which are untrusted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Id(String);

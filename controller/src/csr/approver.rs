@@ -7,11 +7,10 @@ use std::hash::{BuildHasher as _, RandomState};
 use fair::{Charge, ChargeGuard, ChargedValue};
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch};
 use serde_json::json;
-use shared::annotation::keys;
 use shared::spoke::fields::CONTROL_PLANE;
-use shared::spoke::kinds::{self, CertificateRequest, Lease, MACHINE_NAMESPACE, Node, NodeName};
+use shared::spoke::kinds::{self, CertificateRequest, Lease, MACHINE_NAMESPACE, NODE_LEASES, Node, NodeName};
 use shared::text::{sanitize, sanitize_chain};
 use tracing::debug;
 
@@ -19,8 +18,9 @@ use super::kubelets::Kubelets;
 use super::report::{AuditLog, MATCHED, NOT_LEADER, Pass, UNREACHABLE};
 use super::{
     Approval, Approvals, BOOTSTRAPPER, Cluster, Csr, Decision, ENTRY_BYTES, Kind, Limits, Machine, SETTLE, Verdict,
-    Window, approved_before, decide, is_stale, is_undecided, settled, validity,
+    Window, approved, decide, is_stale, is_undecided, settled, validity,
 };
+use crate::runtime::hub::as_controller;
 use crate::spoke::reader::{MOST, SpokeClient, is_not_there};
 
 /// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are
@@ -29,9 +29,6 @@ const AFTER_WAKE: SignedDuration = SignedDuration::from_mins(10);
 
 /// The longest gap between two answers that counts as uptime: between answers the state of the API server is unknown.
 const MAX_GAP: SignedDuration = SignedDuration::from_secs(40);
-
-/// Where kubelets keep their Leases.
-const NODE_LEASES: &str = "kube-node-lease";
 
 /// Approvals at the same time.
 const AT_ONCE: usize = 8;
@@ -129,11 +126,8 @@ impl Approver {
             }
             pass.add(outcome, self.log.record(decision, outcome, charge));
         }
-        pass.end(outcomes.iter().map(|(decision, _)| decision), || {
-            let mut approved = approved_before(&csrs, &self.window);
-            approved.extend(self.approved.clone());
-            approved
-        });
+        let decisions = outcomes.iter().map(|(decision, _)| decision);
+        pass.end(decisions, || approved(&csrs, &self.window, &self.approved));
         self.log.retain(&csrs, charge);
         self.kubelets.answered_at = Some(now);
         Ok(pass)
@@ -192,7 +186,7 @@ impl Approver {
 /// of their own.
 fn is_wanted(window: Window, now: Timestamp) -> impl FnMut(&CertificateRequest) -> bool {
     let mut taken: HashMap<(u64, bool), usize> = HashMap::new();
-    let requester = RandomState::new(); // names are a stranger's, and not kept
+    let requester = RandomState::new(); // names are untrusted: only their hashes are kept
     move |request| {
         let CertificateRequest { metadata, spec, status } = request;
         let created = metadata.creation_timestamp;
@@ -286,10 +280,7 @@ async fn approve(client: &SpokeClient, csr: &Csr, now: Timestamp) -> &'static st
     };
     let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": csr.resource_version});
     let Ok(patch) = serde_json::from_value(json!([test, add])) else { return "refused" };
-    let (params, patch) = (
-        PatchParams { field_manager: Some(keys::CONTROLLER.to_owned()), ..PatchParams::default() },
-        Patch::Json::<()>(patch),
-    );
+    let (params, patch) = (as_controller(), Patch::Json::<()>(patch));
     let written = client.patch_subresource::<CertificateRequest>(None, "approval", &csr.name, &params, &patch).await;
     let Err(error) = written else { return MATCHED };
     debug!(csr = sanitize(&csr.name), error = sanitize_chain(&error), "not approved");

@@ -85,7 +85,7 @@ pub fn decide<'a>(
         unread.map_or_else(|| judge(csr, cluster, window), |why| Decision::about(csr, Verdict::Leave(why)))
     });
     let mut decisions: Vec<Decision<'_>> = judged.collect();
-    let approvals = approved_before(csrs, window).into_iter().chain(already.clone()).collect();
+    let approvals = approved(csrs, window, already);
     one_by_one(&mut decisions, approvals, cluster, limits, now);
     decisions
 }
@@ -147,8 +147,8 @@ fn one_by_one(
     }
 }
 
-/// Approvals of this wake by any approver, of requests that could be approved here.
-pub fn approved_before(csrs: &[Csr], window: &Window) -> Approvals {
+/// Approvals of this wake by any approver, of requests that could be approved here, and `already`, our own.
+pub fn approved(csrs: &[Csr], window: &Window, already: &Approvals) -> Approvals {
     let is_approved = |csr: &&Csr| csr.settled() == Some(Reason::Approved) && window.excludes(csr.created).is_none();
     let approval = |csr: &Csr| {
         let kind = Kind::of_signer(&csr.signer)?;
@@ -158,7 +158,7 @@ pub fn approved_before(csrs: &[Csr], window: &Window) -> Approvals {
         let (name, at) = (csr.name.clone(), csr.approved.or(csr.created)?);
         Some((csr.uid.clone(), Approval { name, node, kind, key: request.key, at }))
     };
-    csrs.iter().filter(is_approved).filter_map(approval).collect()
+    csrs.iter().filter(is_approved).filter_map(approval).chain(already.clone()).collect()
 }
 
 /// Whether it is an undecided request of this wake to a signer of kubelets' certificates, and still awaited.

@@ -27,7 +27,7 @@ use shared::spoke::kinds::{self, CertificateRequest, MachineAddress};
 use x509_parser::pem::parse_x509_pem;
 
 pub use self::approver::Approver;
-pub use self::decide::{Approval, Approvals, Limits, SETTLE, approved_before, decide, is_stale, is_undecided};
+pub use self::decide::{Approval, Approvals, Limits, SETTLE, approved, decide, is_stale, is_undecided};
 pub use self::judge::{BOOTSTRAPPER, judge};
 pub use self::reason::Reason;
 pub use self::report::{Pass, SOON};

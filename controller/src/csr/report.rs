@@ -70,7 +70,7 @@ impl News {
 }
 
 impl Pass {
-    /// Takes in what became of one request.
+    /// Records the outcome of one request.
     pub(super) fn add(&mut self, outcome: &'static str, news: Option<News>) {
         if TRANSIENT.contains(&outcome) {
             self.again = Some(SOON);

@@ -67,7 +67,7 @@ impl Subject {
         const ORGANIZATION: &[u64] = &[2, 5, 4, 10];
         const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
         let mut name = DistinguishedName::new();
-        // rcgen takes one of each type; the second is told apart by naming its type otherwise.
+        // rcgen takes one value for each type: the second value gets the same OID as a custom type.
         for (first, oid, values) in
             [(DnType::OrganizationName, ORGANIZATION, &self.o), (DnType::CommonName, COMMON_NAME, &self.cn)]
         {

@@ -189,8 +189,9 @@ impl Metrics {
         let state = state(power_state);
         let slept = asleep.map_or(0, |asleep| asleep.as_hours() / 24);
         let days = DAYS.iter().filter(|(days, _)| *days <= slept).count();
+        let id = hash(target);
         let mut all = self.counted.lock();
-        let before = all.get(&hash(target)).copied();
+        let before = all.get(&id).copied();
         let since = match before {
             Some(before) if before.state == state && before.days == days => return,
             Some(before) if before.state == state => before.since,
@@ -204,7 +205,7 @@ impl Metrics {
         self.add(before, -1);
         let counted = CountedTarget { state, since, days };
         self.add(Some(counted), 1);
-        all.insert(hash(target), counted);
+        all.insert(id, counted);
     }
 
     /// Stops counting a target that is gone.

@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::clock::{self, CRASH_BACKOFF};
+use super::backoff::CRASH_BACKOFF;
+use super::clock;
 use fair::{FairLimit, FairPermit};
 
 const FILE: &str = "targets-at-work";
@@ -29,7 +30,7 @@ const RECORD_BYTES: usize = 512;
 const MAX_RECORDS: usize = 4_096;
 /// What has worked for this long, such as the watch of a spoke, has not ended the process that began it.
 const PROVEN_AFTER: Duration = Duration::from_mins(10);
-/// A suspect that nobody asks about is gone from the hub.
+/// A suspect that is not reconciled for this long no longer exists on the hub.
 const EXPIRES_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 /// The longest pause of a suspect.
 const MAX_PAUSE: Duration = Duration::from_secs(CRASH_BACKOFF.most.as_secs() * 3 / 2);
@@ -87,7 +88,7 @@ pub struct WorkMarker(Option<(Arc<Inner>, String, Option<FairPermit>)>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashBackoff {
     pub pause: Duration,
-    /// How many processes in a row have ended while it was at work, if nobody was told yet.
+    /// How many processes in a row have ended while it was at work, until that is reported.
     pub unreported: Option<u32>,
 }
 

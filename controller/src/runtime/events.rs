@@ -17,7 +17,7 @@ use shared::text::{sanitize_chain, sanitize_to};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::clock::{REFUSED_BACKOFF, Streak};
+use super::backoff::{REFUSED_BACKOFF, Streak};
 use super::hash;
 use crate::metrics::Metrics;
 

@@ -1,4 +1,4 @@
-//! Watches one kind of object for the systems that work on it and for whoever follows it, in one term of leadership.
+//! Watches one kind of object for the systems that work on it and for its followers, in one term of leadership.
 //!
 //! All share one list, one watch and one store, but each system has its own queue, so that none holds up another. The
 //! first one sets the limits of the watch.
@@ -152,9 +152,8 @@ impl<K: Object> Kind<K> {
             }
         };
         let follow = async {
-            let admitted = |event: Event<_>| memory.charge(event.modify(trim));
-            let mut admitted = admitted;
-            let events = events.map(|event| event.map(&mut admitted)).reflect(self.writer);
+            let mut charge = |event: Event<_>| memory.charge(event.modify(trim));
+            let events = events.map(|event| event.map(&mut charge)).reflect(self.writer);
             let mut events = std::pin::pin!(events);
             let mut listed: Option<Vec<Key>> = None;
             while let Some(event) = events.next().await {

@@ -5,6 +5,7 @@
 //! panics, classifies errors, requeues, and counts. A system that only ever sees one target cannot delay or break
 //! another one.
 
+pub mod backoff;
 pub mod clock;
 pub mod crash_marks;
 mod error;

@@ -14,7 +14,7 @@ use shared::text::sanitize;
 use tokio::time::Instant;
 use tracing::error;
 
-use super::clock::{RESTART_BACKOFF, Streak};
+use super::backoff::{RESTART_BACKOFF, Streak};
 use crate::metrics::Metrics;
 
 #[cfg(not(panic = "unwind"))]

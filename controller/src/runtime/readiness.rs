@@ -50,7 +50,7 @@ impl Readiness {
         Self { systems: Mutex::default(), election, metrics }
     }
 
-    /// The Lease of the election was read, whoever holds it; or why it could not be read or written, sanitized.
+    /// The Lease of the election was read, even if another process holds it; or why it could not be read or written, sanitized.
     pub fn elects(&self, failure: Option<String>) {
         *self.election.lock() = failure;
     }

@@ -14,7 +14,7 @@ use shared::text::{sanitize, sanitize_chain};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use super::clock::{PANIC_BACKOFF, REFUSED_BACKOFF};
+use super::backoff::{PANIC_BACKOFF, REFUSED_BACKOFF};
 use super::crash_marks::CrashBackoff;
 use super::hub::{full_name, object_ref};
 use super::panics::Panic;

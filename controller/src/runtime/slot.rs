@@ -50,7 +50,7 @@ impl Slots {
         Some(Slot(Arc::new(Inner { working, tenant, state, returning, _begun: begun })))
     }
 
-    /// Whether no reconcile may begin now, whoever's it is.
+    /// Whether no tenant may begin a reconcile now.
     pub fn are_full(&self) -> bool {
         self.working.is_full() || self.begun.is_full()
     }

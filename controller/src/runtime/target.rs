@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::System;
-use super::clock::{self, Backoff, PANIC_BACKOFF, Streak};
+use super::backoff::{Backoff, PANIC_BACKOFF, Streak};
+use super::clock;
 use super::hub::version;
 
 /// Longest pause of a target that is held back once its status has changed.

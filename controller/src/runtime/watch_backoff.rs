@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::clock::{Backoff, Streak};
+use super::backoff::{Backoff, Streak};
 
 /// How long the hub may take to begin its answer. Without a timeout a watch would wait forever behind a load balancer
 /// that accepts connections without a server behind it, while another client renews the Lease.

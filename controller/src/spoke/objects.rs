@@ -29,6 +29,11 @@ impl<V: Size> ChargedObjects<V> {
         Self { objects: BTreeMap::new(), charge }
     }
 
+    /// Another one for the same spoke, empty yet.
+    fn another(&self) -> Self {
+        Self::new(self.charge.another())
+    }
+
     /// Keeps one more than `limit`. Returns whether there are too many.
     fn insert(&mut self, limit: usize, key: String, value: V) -> Result<bool, MemoryFull> {
         self.remove(&key);
@@ -79,14 +84,13 @@ impl<V: Size> Objects<V> {
         value: impl Fn(&K) -> V,
     ) -> Result<(), MemoryFull> {
         match event {
-            Event::Init => self.next = Some(ChargedObjects::new(self.current.charge.another())),
+            Event::Init => self.next = Some(self.current.another()),
             Event::InitApply(object) => {
-                let next = self.next.get_or_insert_with(|| ChargedObjects::new(self.current.charge.another()));
+                let next = self.next.get_or_insert_with(|| self.current.another());
                 self.truncated |= next.insert(self.limit, key(&*object), value(&object))?;
             }
             Event::InitDone => {
-                let none = || ChargedObjects::new(self.current.charge.another());
-                self.current = self.next.take().unwrap_or_else(none);
+                self.current = self.next.take().unwrap_or_else(|| self.current.another());
                 self.complete = true;
                 self.truncated = self.current.objects.len() > self.limit;
             }

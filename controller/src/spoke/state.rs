@@ -6,15 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
-use shared::spoke::kinds::{ClusterOperator, Lease, Node};
+use shared::spoke::kinds::{ClusterOperator, Lease, NODE_LEASES, Node};
 use shared::spoke::{NodeObservation, OperatorObservation, Spoke, SpokeError};
 
 use super::objects::{ENTRY_BYTES, NodeState, Objects, OperatorState, node_state, operator_state, renewed, unwell};
 use super::reader::MOST;
 use fair::{Charge, ChargedValue, MemoryFull};
-
-/// Where kubelets keep their Leases.
-const NODE_LEASES: &str = "kube-node-lease";
 
 /// Leases that are kept, of whatever namespace: workloads may leave theirs behind, and of each only a moment is kept.
 const MAX_LEASES: usize = 50_000;

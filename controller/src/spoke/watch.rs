@@ -184,7 +184,7 @@ where
         }
     }
 
-    /// Takes in what was seen. Returns whether there is something new about certificate requests.
+    /// Applies a batch of events. Returns whether there is something new about certificate requests.
     fn apply(&self, batch: Vec<WatchItem>, session: &mut Session, state: &mut State) -> Result<bool, Ended> {
         let mut has_requests = false;
         for seen in batch {

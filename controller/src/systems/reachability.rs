@@ -22,7 +22,7 @@ use fair::FairLimit;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Clusters of one namespace that are reconciled at once.
 const CONCURRENCY: u16 = 256;
-/// Clusters that are probed at once without anybody waiting for the answer, and those of one namespace.
+/// Concurrent background probes, in total and per namespace.
 const BACKGROUND_PROBES: (usize, usize) = (64, 48);
 /// How long a reconcile may take: two probes, two reads of the kubeconfig and a write.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);

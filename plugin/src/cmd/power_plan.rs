@@ -29,13 +29,16 @@ impl PowerRequest<'_> {
 /// A target that was selected; what cannot be found is a failure in its place.
 pub(crate) type PlanResult = Result<TargetPlan, Failure>;
 
+/// What the controller found about a sleep before it is confirmed, or why it was not asked or has not answered.
+pub(crate) type Findings = Result<Briefing, String>;
+
 /// A target and what is to be written to it.
 #[derive(Debug)]
 pub(crate) struct TargetPlan {
     pub(crate) target: Target,
     pub(crate) change: Result<Change, Failure>,
-    /// What the controller found before a sleep that is to be confirmed, or why it was not asked or has not answered.
-    pub(crate) briefing: Option<Result<Briefing, String>>,
+    /// Of a sleep that is to be confirmed.
+    pub(crate) briefing: Option<Findings>,
 }
 
 impl TargetPlan {

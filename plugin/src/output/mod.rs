@@ -85,8 +85,12 @@ pub(crate) fn warning(text: &str) {
 
 /// Prints an error.
 pub(crate) fn error(text: &str) {
-    let head = Color::Red.paint("error:", colors(&stderr()));
-    let _ = writeln!(stderr(), "{head} {}", plain(text));
+    let _ = writeln!(stderr(), "{}", error_line(text, colors(&stderr())));
+}
+
+/// The sanitized line of an error.
+pub(crate) fn error_line(text: &str, colors: bool) -> String {
+    format!("{} {}", Color::Red.paint("error:", colors), plain(text))
 }
 
 /// Prints a failure. Returns its exit code.

@@ -12,7 +12,7 @@ use shared::kinds::Kind;
 
 use crate::output::age::age;
 
-/// What its holder renews.
+/// A lock that its holder renews.
 pub(crate) static LEASE: Kind = Kind::namespaced("coordination.k8s.io", &["v1"], "Lease", "leases");
 /// How long a Lease is held, if it does not say.
 const HELD: i64 = 15;

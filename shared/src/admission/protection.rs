@@ -4,8 +4,7 @@
 //! the cluster to sleep.
 
 use super::{Change, Fault, Target, Verdict, annotation_field};
-use crate::annotation::{Hold, NAMELESS, hold, protected};
-use crate::annotation::{format, keys};
+use crate::annotation::{Hold, NAMELESS, format, hold, keys, protected};
 
 /// Denies the sleep of a cluster that is being deleted.
 pub fn not_being_deleted<K: Target>(change: &Change<'_, K>) -> Verdict {

@@ -1,4 +1,4 @@
-//! What the rules say of a sleep that nobody has requested yet.
+//! What the rules say of a sleep that has not been requested yet.
 
 use jiff::Timestamp;
 use serde::Serialize;

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 pub(crate) use self::map::is_judged;
 pub use self::map::{Annotations, annotation, is_ours};
 
-/// Stands for whoever holds a target awake without a name.
+/// Names the holder of a hold that has no name.
 pub const NAMELESS: &str = "an unknown user";
 
 /// A request that a target stay awake.

@@ -28,7 +28,7 @@ pub enum Verb {
 /// How urgent a call is when a cloud's limit makes calls wait. The most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Priority {
-    /// Somebody waits for a cluster to come up.
+    /// A cluster is waking.
     Waking,
     /// A cluster is on its way to sleep.
     Sleeping,

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::api::{ClusterDeployment, Condition};
 use super::data::{Count, Data, Unit};
-use crate::duration::go_string;
+use crate::duration::{age, go_string};
 use crate::text::sanitize_to;
 
 /// Condition type H.
@@ -424,11 +424,6 @@ impl Word {
             message: Some(self.message.clone()),
         }
     }
-}
-
-/// Time from `then` to `now`, zero if `then` is in the future.
-pub fn age(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }
 
 /// One sanitized line, however the cloud broke it.

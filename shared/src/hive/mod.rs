@@ -32,7 +32,7 @@ pub mod config {
     }
 }
 
-/// Who is never denied: Hive's own controllers and ours. One list for the webhook's flags, its configurations and the
+/// Identities that are never denied: Hive's own controllers and ours. One list for the webhook's flags, its configurations and the
 /// policy.
 pub mod exempt {
     use crate::admission::Exempt;

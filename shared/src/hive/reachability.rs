@@ -9,9 +9,10 @@
 use std::time::Duration;
 
 use super::api::{ClusterDeployment, FAKE_CLUSTER, RECONCILE_PAUSE, url_override};
-use super::conditions::{ACTIVE_OVERRIDE, HIBERNATING, PROGRESS, READY, UNREACHABLE, Word, age, reason as power};
+use super::conditions::{ACTIVE_OVERRIDE, HIBERNATING, PROGRESS, READY, UNREACHABLE, Word, reason as power};
 use super::decide::resume_started;
 use super::edit;
+use crate::duration::age;
 use jiff::Timestamp;
 use serde_json::Value;
 

@@ -10,8 +10,7 @@ use super::confirmation::{Confirmation, Preflight};
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::{Instances, Record};
-use crate::annotation::protected;
-use crate::annotation::{annotation, keys};
+use crate::annotation::{annotation, keys, protected};
 use crate::power::Power;
 
 /// A kind that can be put to sleep.
@@ -297,7 +296,7 @@ pub struct ShownKind {
     pub not_watched: Option<&'static str>,
 }
 
-/// What `status` shows of a kind without a power state. Whoever has a client reads what belongs to the object.
+/// What `status` shows of a kind without a power state. The crate `view` reads what belongs to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
     /// The numbers of a pool, and its clusters.

@@ -12,8 +12,7 @@ use serde_json::Value;
 
 use crate::admission::{Denial, Finding};
 use crate::annotation::mark::Mark;
-use crate::annotation::{Hold, NAMELESS, hold, protected};
-use crate::annotation::{format, keys};
+use crate::annotation::{Hold, NAMELESS, format, hold, keys, protected};
 pub use crate::power::Power;
 use crate::text::sanitize_to;
 

@@ -65,7 +65,7 @@ impl<'a> Budget<'a> {
 
     #[inline]
     pub(super) fn text(&mut self, length: usize) -> Result<(), String> {
-        let is_annotation = self.ends.len() > 1 && self.name(self.ends.len() - 2) == "annotations";
+        let is_annotation = self.around(2) == "annotations";
         let most = if is_annotation { self.limits.annotation } else { self.limits.text };
         if length > most {
             return Err(format!("must be a text of at most {}", Size(most)));
@@ -75,16 +75,18 @@ impl<'a> Budget<'a> {
 
     #[inline]
     pub(super) fn skips(&self, name: &str) -> bool {
-        (self.limits.skips)(self.ends.len().checked_sub(1).map_or("", |at| self.name(at)), name)
+        (self.limits.skips)(self.around(1), name)
     }
 
     /// Bytes up to which a skipped member is kept here nevertheless.
     pub(super) fn brief(&self) -> usize {
-        if self.ends.last().is_some() && self.name(self.ends.len() - 1) == "annotations" {
-            self.limits.brief
-        } else {
-            0
-        }
+        if self.around(1) == "annotations" { self.limits.brief } else { 0 }
+    }
+
+    /// The name of the nth member around the current value, counted from the inside; empty if there is none.
+    #[inline]
+    fn around(&self, nth: usize) -> &str {
+        self.ends.len().checked_sub(nth).map_or("", |at| self.name(at))
     }
 
     /// The name of a member around the current value, counted from the outside.

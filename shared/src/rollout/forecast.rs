@@ -8,7 +8,8 @@ use super::api::PowerRollout;
 use super::member::MemberState;
 use super::plan::{self, Candidate, Input};
 use super::status::PowerRolloutStatus;
-use super::{timeline, window};
+use super::window;
+use crate::duration::after;
 use crate::kinds::View;
 use crate::kinds::row::STOP_START;
 
@@ -65,7 +66,7 @@ pub fn forecast(rollout: &PowerRollout, subjects: &[Subject], typical: Duration,
 
 /// The clock of the hub may be ahead: what it has dated is no newer than the start.
 fn begin(subjects: &[Subject], now: Timestamp) -> Timestamp {
-    let limit = timeline::after(now, AHEAD);
+    let limit = after(now, AHEAD);
     let known =
         subjects.iter().flat_map(|one| [Some(one.object.identity.created), one.object.desired.requested()]).flatten();
     known.filter(|at| *at <= limit).max().map_or(now, |newest| newest.max(now))

@@ -9,8 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::api::{PowerRollout, PowerRolloutSpec};
 use super::member::{Member, MemberState};
 use super::status::{NotFound, PowerRolloutStatus, RolloutPhase, TargetStatus};
-use super::{Decision, Window, timeline};
+use super::{Decision, Window};
 use crate::annotation::format;
+use crate::duration::{after, age};
 use crate::kinds::View;
 use crate::text::{and_more, name_some, sanitize_to};
 
@@ -274,7 +275,7 @@ fn estimate(status: &PowerRolloutStatus, facts: &Facts<'_>) -> Option<Timestamp>
     }
     let lasted = |row: &Row<'_>| {
         let (begin, end) = (row.member.started?, row.member.since?);
-        (row.member.label == MemberState::Succeeded && end >= begin).then(|| timeline::age(begin, end))
+        (row.member.label == MemberState::Succeeded && end >= begin).then(|| age(begin, end))
     };
     let lasted: Vec<Duration> = rows.iter().filter_map(lasted).collect();
     let mean = lasted.iter().sum::<Duration>().checked_div(u32::try_from(lasted.len()).ok()?)?;
@@ -287,7 +288,7 @@ fn estimate(status: &PowerRolloutStatus, facts: &Facts<'_>) -> Option<Timestamp>
     if left.iter().sum::<usize>() == 0 {
         return None;
     }
-    let end = timeline::after(now, window.about(&left, mean).min(YEAR));
+    let end = after(now, window.about(&left, mean).min(YEAR));
     // To the minute, so that it is not written anew all the time.
     Timestamp::from_second(end.as_second() / 60 * 60 + 60).ok()
 }

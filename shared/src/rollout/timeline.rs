@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::status::{Interval, PowerRolloutStatus};
+use crate::duration::age;
 
 /// Most intervals that a status keeps. Beyond that the two oldest become one, with the time between them.
 const MAX_INTERVALS: usize = 20;
@@ -23,16 +24,6 @@ pub fn overlap(intervals: &[Interval], begin: Timestamp, now: Timestamp) -> Dura
         age(from, to)
     };
     intervals.iter().map(one).sum()
-}
-
-/// Time from `then` to `now`, zero if `then` is later.
-pub fn age(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_since(then)).unwrap_or_default()
-}
-
-/// The end of a length of time, or of all time.
-pub(super) fn after(begin: Timestamp, length: Duration) -> Timestamp {
-    SignedDuration::try_from(length).ok().and_then(|length| begin.checked_add(length).ok()).unwrap_or(Timestamp::MAX)
 }
 
 /// Records that the targets are observed now, and since when they were not. `running`: since when the oldest deadline
@@ -76,6 +67,8 @@ fn push(intervals: &mut Vec<Interval>, interval: Interval) {
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
+
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {

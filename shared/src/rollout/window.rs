@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::Decision;
 use super::member::{State, Target};
-use super::timeline::after;
+use crate::duration::after;
 use crate::kinds::view::Cause;
 
 /// What `starts_per_minute` counts in.

@@ -26,6 +26,8 @@ pub trait Kind: DeserializeOwned + Send + Sync + 'static {
 
 /// The namespace of a cluster's own Machines.
 pub const MACHINE_NAMESPACE: &str = "openshift-machine-api";
+/// The namespace of the kubelets' Leases.
+pub const NODE_LEASES: &str = "kube-node-lease";
 
 pub trait Object: Kind {
     fn metadata(&self) -> &Metadata;

@@ -17,8 +17,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::annotation::protected;
-use crate::annotation::{annotation, format, keys};
+use crate::annotation::{annotation, format, keys, protected};
 
 /// `whenScaled` of a `StatefulSet` whose volume claims go with its replicas.
 pub const DELETE: &str = "Delete";

@@ -275,7 +275,7 @@ async fn a_server_that_is_not_shelved_for_a_minute_brings_the_others_back() {
     assert_eq!(attempts.given_up("demo", Instant::now()), None);
 }
 
-/// Nobody asks Nova for anything: the others are down, and it gets no request.
+/// Nova gets no request for such a server: the sleep stalls, although no call is refused.
 #[tokio::test]
 async fn a_server_that_fails_while_it_is_shelved_brings_the_others_back() {
     let mut broken = with("b", "ERROR", None);
@@ -306,7 +306,7 @@ async fn a_server_that_fails_while_it_is_shelved_brings_the_others_back() {
     assert_eq!((back.moved, back.refused), (vec![("a".to_owned(), InstanceState::Pending)], before.refused));
 }
 
-/// All of them are on their way: whoever fails then is still counted.
+/// Accepted requests are not the end of a sleep: a server that fails later still counts.
 #[tokio::test]
 async fn a_sleep_in_which_all_servers_are_being_shelved_is_not_over() {
     for (task, is_over) in [(Some("shelving"), false), (None, true)] {

@@ -269,7 +269,7 @@ pub struct PageMetadata {
 pub enum Cause {
     /// It is larger than what we ask for, or malformed.
     Refused(String),
-    /// The connection broke, or the answers of others left no room.
+    /// The connection broke, or the responses of other spokes left no memory.
     Transient(BoxError),
 }
 

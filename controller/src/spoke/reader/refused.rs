@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::BoxError;
-use crate::runtime::clock::{Backoff, Streak};
+use crate::runtime::backoff::{Backoff, Streak};
 
 /// How long a request is not sent after its answer was too large.
 const BACKOFF: Backoff = Backoff { first: Duration::from_secs(5), most: Duration::from_mins(1) };

@@ -29,7 +29,7 @@ use shared::cgu::decide::{Blockers, FINALIZER, Facts, Plan, decide};
 use shared::cgu::events::Event;
 use shared::cgu::phase::UpgradePhase;
 use shared::cgu::wire::ManagedClusterObject;
-use shared::rollout::timeline;
+use shared::duration::age;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -187,7 +187,7 @@ impl System for Upgrades {
         let events = stream::iter(&plan.events);
         events.for_each_concurrent(EVENTS_AT_ONCE, |event| self.publish(upgrade, event)).await;
         let requeue_at = [plan.requeue_at, seen.settles_at].into_iter().flatten().min();
-        let requeue = requeue_at.map(|at| timeline::age(clock::now(), at));
+        let requeue = requeue_at.map(|at| age(clock::now(), at));
         Ok(Done { requeue: requeue.into_iter().chain(target.state.no_views.retry_in()).min(), changed })
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Talm {
 
 enum LeaseState {
     Unlisted,
-    /// There is none, or nobody holds it.
+    /// It does not exist, or has no holder.
     Absent,
     /// When it was last renewed or first seen, by our clock, and its [`renewal`].
     Renewed(Instant, String),

@@ -19,28 +19,27 @@ use tracing::{info, warn};
 
 use super::Upgrades;
 use super::api::{post, reference};
+use crate::runtime::backoff::{Backoff, Streak};
 use crate::runtime::events::EventOnce;
 use crate::runtime::{Key, System};
 
 /// Requests in flight.
 const CONCURRENT: usize = 16;
-/// Backoff after an upgrade could not be created.
-const MIN_RETRY: Duration = Duration::from_secs(1);
-const MAX_RETRY: Duration = Duration::from_mins(1);
+/// After an upgrade could not be created.
+const RETRY: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_mins(1) };
 
 /// Creates upgrades until it is dropped.
 pub(super) async fn follow(upgrades: &Upgrades) {
     let mut warned = BTreeMap::new();
-    let (mut is_complete, mut pause) = (true, MIN_RETRY);
+    let (mut is_complete, mut failures) = (true, Streak::default());
     loop {
         if is_complete {
-            pause = MIN_RETRY;
+            failures = Streak::default();
             let unwritten = warned.values().filter_map(EventOnce::retry_in).min().unwrap_or(Duration::MAX);
             // At the timeout too: an Event is due again.
             let _ = timeout(unwritten, upgrades.index.new_clusters.notified()).await;
         } else {
-            tokio::time::sleep(pause).await;
-            pause = (2 * pause).min(MAX_RETRY);
+            tokio::time::sleep(failures.next(RETRY)).await;
         }
         upgrades.talm.until_gone().await;
         is_complete = create_missing(upgrades, &mut warned).await;

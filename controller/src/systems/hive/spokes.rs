@@ -34,8 +34,7 @@ const COMPARE_PERIOD: Duration = Duration::from_secs(15);
 
 /// What the spoke says, over the connection of this wake.
 pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetState) -> Result<Spoke, SpokeError> {
-    let operators = !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS);
-    let connection = connect(hive, cluster, state, Scope::Everything { operators }).await?;
+    let connection = connect(hive, cluster, state, everything(cluster)).await?;
     let found = connection.watch.observe().await;
     if found.is_err() && connection.compared.elapsed() > COMPARE_PERIOD {
         let (_, version) = kubeconfig::read(&hive.hub().client, cluster).await?;
@@ -45,6 +44,10 @@ pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut Targe
         }
     }
     found
+}
+
+fn everything(cluster: &ClusterDeployment) -> Scope {
+    Scope::Everything { operators: !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) }
 }
 
 /// Keeps of the connection what is to be watched.
@@ -57,7 +60,7 @@ pub async fn keep(hive: &Hive, facts: &Facts<'_>, cluster: &ClusterDeployment, s
         }
         Watch::Kept => return,
         Watch::Certificates => Scope::Certificates,
-        Watch::Everything => Scope::Everything { operators: !cluster.label_is_true(RESUME_SKIPS_CLUSTER_OPERATORS) },
+        Watch::Everything => everything(cluster),
     };
     if let Err(error) = connect(hive, cluster, state, scope).await {
         debug!(cluster = full_name(cluster), error = sanitize_chain(&error), "spoke not watched");

@@ -184,8 +184,8 @@ mod tests {
         Some(awake.message.unwrap_or_default())
     }
 
-    /// It is said as the wake ends, stays while nobody looks, and goes once all is ready, or once the next sleep has
-    /// begun.
+    /// The condition names it when the wake ends, keeps it between checks, and drops it once all is ready or the next
+    /// sleep has begun.
     #[test]
     fn what_a_wake_leaves_unready_is_said_until_it_is_ready() {
         let mut cluster = Cluster::new("abc", ClusterSpec::default());

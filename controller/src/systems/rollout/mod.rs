@@ -24,11 +24,11 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use shared::annotation::keys;
 use shared::duration;
+use shared::duration::age;
 use shared::kinds::Kinds;
 use shared::kinds::row::STOP_START;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::{Candidate, Input, Plan, has_begun, is_closed, plan};
-use shared::rollout::timeline;
 use shared::text::{sanitize_chain, sanitize_to};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -208,7 +208,7 @@ impl System for Rollouts {
         state.checked.extend(state.checks.objections().into_iter().map(|(target, why)| (target, (why, now))));
         state.failing.retain(|_, (_, last)| last.elapsed() < LAPSED);
         // A deferral that was not renewed is one of a target that has gone on.
-        state.checked.retain(|_, (_, at)| timeline::age(*at, now) < FORGOTTEN);
+        state.checked.retain(|_, (_, at)| age(*at, now) < FORGOTTEN);
         (observation.checked, observation.checking) = (state.checked.clone(), state.checks.under_way().clone());
         Ok(Observed::Facts(observation))
     }
@@ -262,7 +262,7 @@ impl System for Rollouts {
         let Observation { rollout, acted, left, now, .. } = *seen;
         let is_left = !plan.starts.is_empty() || !plan.ends.is_empty();
         let more = left || (acted && is_left);
-        let due = plan.requeue_at.map(|at| timeline::age(now, at));
+        let due = plan.requeue_at.map(|at| age(now, at));
         let status = std::mem::take(&mut plan.status);
         let (mut written, later) = report::write(self, rollout, status, &mut target.state).await?;
         if let Some(written) = &mut written {
@@ -318,7 +318,7 @@ fn requeue(more: bool, due: Option<Duration>, later: Option<Duration>) -> Option
 /// The annotations that say who let the rollout start targets, and when.
 const STAMP: [&str; 2] = [keys::REQUESTED_BY, keys::REQUESTED_AT];
 
-/// Why the rollout starts nothing: nobody is named who may be believed to have asked for it.
+/// Why the rollout starts nothing: no trusted requester is recorded.
 fn unstamped(rollout: &PowerRollout) -> Option<String> {
     let stamped = |key: &str| rollout.annotations().get(key).is_some_and(|value| !value.is_empty());
     let missing = STAMP.into_iter().find(|key| !stamped(key))?;
@@ -336,9 +336,9 @@ async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Reconciled<Optio
     let ttl = rollout.spec.ttl_after_finished.as_deref().and_then(|text| duration::parse_unsigned(text).ok());
     let finished = rollout.status.as_ref().and_then(|status| status.finished_at.as_ref());
     let Some((ttl, finished)) = ttl.zip(finished) else { return Ok(None) };
-    let age = timeline::age(finished.0, clock::now());
-    if age < ttl {
-        return Ok(Some(ttl.saturating_sub(age)));
+    let passed = age(finished.0, clock::now());
+    if passed < ttl {
+        return Ok(Some(ttl.saturating_sub(passed)));
     }
     match rollouts.hub().delete(rollout).await {
         Ok(()) => info!(rollout = rollout.name_any(), "expired rollout deleted"),

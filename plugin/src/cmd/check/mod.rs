@@ -137,13 +137,14 @@ fn groups(apis: &Value) -> Vec<String> {
 /// The findings, each with its commands below.
 fn table(findings: &[Finding]) -> Vec<String> {
     let (mut rows, mut colors) = (Vec::new(), Vec::new());
+    let colored = output::colors(&stdout());
     for Finding { name, result } in findings {
         let (status, color) = result.status.text();
         rows.push([status, name, &result.detail].map(str::to_owned).to_vec());
         let more = and_more(result.commands.len().saturating_sub(MAX_COMMANDS));
         let below = result.commands.iter().take(MAX_COMMANDS).cloned().chain(more);
         rows.extend(below.map(|text| vec![String::new(), String::new(), text]));
-        colors.push(Some((0, color)).filter(|_| output::colors(&stdout())));
+        colors.push(colored.then_some((0, color)));
         colors.resize(rows.len(), None);
     }
     let columns = Columns::new(&rows);

@@ -11,7 +11,7 @@ use shared::power::Power;
 use shared::text::and_more;
 use view::CONCURRENCY;
 
-use crate::cmd::power_plan::{PlanResult, PowerRequest, TargetPlan};
+use crate::cmd::power_plan::{Findings, PlanResult, PowerRequest, TargetPlan};
 use crate::error::{Failure, Problem, UsageError};
 use crate::output::age::elapsed;
 use crate::output::{self, prompt};
@@ -20,17 +20,15 @@ use crate::wait::preflight::{self, Outcome};
 /// How many targets without a briefing the question lists; the rest is counted. No briefing is left out.
 const LISTED: usize = 20;
 
-/// What the controller found about a sleep before it is confirmed, or why it was not asked or has not answered.
-type Findings = Result<Briefing, String>;
-
 /// Adds what the controller finds about sleeps that need a confirmation. One that it refuses becomes a failure.
 ///
 /// # Errors
 /// When a confirmation is needed, and neither `--yes` is given nor anyone can be asked.
 pub(super) async fn preflights(request: PowerRequest<'_>, plans: Vec<PlanResult>) -> Result<Vec<PlanResult>, Problem> {
-    if let Some(one) = plans.iter().flatten().find(|one| request.sleeps() && one.confirmation().is_some())
+    if request.sleeps()
         && !request.args.yes
         && !stdin().is_terminal()
+        && let Some(one) = plans.iter().flatten().find(|one| one.confirmation().is_some())
     {
         return Err(UsageError::NeedsYes(one.target.full_name()).into());
     }

@@ -1,4 +1,4 @@
-//! What is said before the first write: why groups cannot be recovered, what endangers the recovery, and which permissions
+//! Messages before the first write: why groups cannot be recovered, what endangers the recovery, and which permissions
 //! are missing.
 
 use futures::future::join_all;

@@ -13,7 +13,7 @@ use view::{Item, ItemList};
 use super::table::{self, Table, Width};
 use super::{Change, Entry, Render, Style, pools, rollouts, schedule, upgrades};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
-use crate::output::{self, Color};
+use crate::output;
 
 /// Puts the cursor into the corner and clears the terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -89,9 +89,9 @@ impl<'a> Printer<'a> {
             Change::Nothing => {}
             _ if self.has_screen && self.args.output.is_table() => {
                 self.draw(&known.values().flatten().collect::<Vec<_>>());
-                let head = Color::Red.paint("error:", output::colors(&stdout()));
+                let colors = output::colors(&stdout());
                 let texts = self.failures.iter().chain(known.values().filter_map(|entry| entry.as_ref().err()));
-                texts.for_each(|text| output::colored(&format!("{head} {}", output::plain(text))));
+                texts.for_each(|text| output::colored(&output::error_line(text, colors)));
             }
             Change::Screen => {}
             Change::One(Ok(item)) if self.args.output.is_table() => print(&self.lines(&[item], false)),

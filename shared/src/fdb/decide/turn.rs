@@ -15,10 +15,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
 use super::facts::{Facts, Turn};
 use super::plan::{Change, Group, Plan};
+use crate::duration::after;
 use crate::fdb::api::RemovalMode;
 
 /// After this long the next turn begins though something of the last one is still there, unless the database is unwell:
@@ -60,14 +59,14 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
         plan.waiting = due.len();
         return plan.again_in(RELEASE_POLL_INTERVAL);
     }
-    // Who has waited longest is next; of several, the first by name.
+    // The group that has waited longest is next; of several, the first by name.
     let next =
         due.iter().min_by_key(|(id, group)| (group.since, turn_of(id, group))).map(|(id, group)| turn_of(id, group));
     let wait = facts.cluster.wait_between_removals();
     let open = last.as_ref().filter(|turn| now < after(turn.began, wait) && now >= turn.began);
     let open = open.filter(|turn| due.iter().any(|(id, group)| turn_of(id, group) == turn.of));
     if open.is_none()
-        && let Some(pause) = pause(facts, last.as_ref(), released.is_empty())
+        && let Some(pause) = pause(facts, wait, last.as_ref(), released.is_empty())
     {
         plan.waiting = due.len();
         return plan.again_in(pause);
@@ -89,13 +88,8 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
     plan.turn = Some(Turn { of, began, last: now });
 }
 
-fn after(moment: Timestamp, pause: Duration) -> Timestamp {
-    moment.checked_add(pause).unwrap_or(Timestamp::MAX)
-}
-
 /// How long the next turn still has to wait.
-fn pause(facts: &Facts<'_>, last: Option<&Turn>, is_all_gone: bool) -> Option<Duration> {
-    let wait = facts.cluster.wait_between_removals();
+fn pause(facts: &Facts<'_>, wait: Duration, last: Option<&Turn>, is_all_gone: bool) -> Option<Duration> {
     let longest = if is_all_gone { wait } else { wait.max(TURN_TIMEOUT) };
     let earliest = last.map_or_else(|| after(facts.began, wait), |turn| after(turn.last, longest));
     let pause = Duration::try_from(earliest.duration_since(facts.now)).ok().filter(|pause| !pause.is_zero())?;

@@ -22,9 +22,10 @@ use serde_json::Value;
 pub use self::rules::{Certificate, Part, SpokeObservation, SpokePreflight, VersionObservation, answer, within};
 pub use self::webhooks::{Resources, WebhookObservation};
 use super::api::{ClusterDeployment, Condition, RECONCILE_PAUSE};
-use super::conditions::{READY, Word, age};
+use super::conditions::{READY, Word};
 use super::data::{DATA, Data};
 use crate::annotation::keys;
+use crate::duration::age;
 use crate::finding::{Finding, Severity, code};
 use crate::power::Power;
 

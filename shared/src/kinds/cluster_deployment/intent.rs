@@ -5,8 +5,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
-use crate::annotation::{Hold, NAMELESS, hold, protected};
-use crate::annotation::{format, keys};
+use crate::annotation::{Hold, NAMELESS, format, hold, keys, protected};
 use crate::hive::api::{ClusterDeployment, FAKE_CLUSTER};
 use crate::hive::preflight::{is_awake, is_left_alone, request_time};
 use crate::kinds::lifecycle::{Change, Intent};

@@ -6,8 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::control_plane::Replicas;
-use crate::annotation::{Hold, NAMELESS, hold, protected};
-use crate::annotation::{format, keys as common};
+use crate::annotation::{Hold, NAMELESS, format, hold, keys as common, protected};
 use crate::finding::Finding;
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;

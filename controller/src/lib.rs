@@ -16,10 +16,12 @@ mod spoke;
 mod systems {
     pub mod cgu;
     pub mod fdb;
+    mod guard;
     pub mod hive;
     pub mod kkp;
     pub mod reachability;
     pub mod rollout;
+    pub mod schedule;
 }
 
 pub use fleet::{Member, MemberKind};

@@ -10,11 +10,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Reporter;
 use kube::{Api, Client, Config};
+use serde::Serialize;
 use server::{Warnings, log};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
 use shared::kinds::{CLUSTER_DEPLOYMENT, KKP_CLUSTER, Kinds};
 use shared::kkp::api::Cluster;
+use shared::schedule::api::{ClusterPowerSchedule, PowerSchedule, Schedule};
 use shared::text::sanitize_chain;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,10 +28,10 @@ use crate::fleet::{FleetKind, MemberKind, Watched};
 use crate::metrics::Metrics;
 use crate::runtime::crash_marks::CrashMarks;
 use crate::runtime::events::Events;
-use crate::runtime::kind::Group;
+use crate::runtime::kind::{Group, Kind};
 use crate::runtime::lease::{Claim, Election, Times};
 use crate::runtime::readiness::{self, Readiness};
-use crate::runtime::{self, Hub, Term, clock, group, panics, watch_backoff};
+use crate::runtime::{self, Hub, Object, Term, clock, group, panics, watch_backoff};
 use crate::spoke::{Network, Threads};
 use crate::systems::cgu::index::GovernanceIndex;
 use crate::systems::cgu::sleepers::Sleepers;
@@ -39,6 +41,7 @@ use crate::systems::hive::{Drivers, Hive, Ownership};
 use crate::systems::kkp::Kkp;
 use crate::systems::reachability::Reachability;
 use crate::systems::rollout::{Rollouts, Turns, trim};
+use crate::systems::schedule::{Governance, ScheduledRollouts, Schedules};
 
 /// How many status writes are under way at once. The hub has other users.
 const CONCURRENT_WRITES: usize = 32;
@@ -169,6 +172,8 @@ struct Shared {
     clusters: Arc<Watched<ClusterDeployment>>,
     user_clusters: Arc<Watched<Cluster>>,
     sleepers: Arc<Sleepers>,
+    governance: Arc<Governance>,
+    scheduled: Arc<ScheduledRollouts>,
     /// Kinds that only rollouts work on.
     members: Vec<FleetKind>,
 }
@@ -192,10 +197,15 @@ fn groups<'a>(process: &'a Process, shared: &'a Shared, term: &'a Term) -> Vec<G
     let rollouts = move || {
         let (watched, turns) = (fleets(args, shared), Arc::new(Turns::new(args.max_rollouts_per_requester)));
         let (network, namespace, queue) = (network.clone(), args.namespace.clone(), turns.clone());
-        let new = |handle| Rollouts::new(handle, process.kinds, watched, network, namespace, queue);
+        let governance = shared.governance.clone();
+        let new = |handle| Rollouts::new(handle, process.kinds, watched, governance, network, namespace, queue);
         let rollouts = term.watch().with(new);
-        rollouts.followed_by(turns).trimmed_by(trim)
+        rollouts.followed_by(turns).followed_by(shared.scheduled.clone()).trimmed_by(trim)
     };
+    let own_schedules =
+        move || schedules::<PowerSchedule>(process, shared, term).followed_by(shared.governance.clone());
+    let schedules =
+        move || schedules::<ClusterPowerSchedule>(process, shared, term).followed_by(shared.governance.clone());
     let fdb = move || term.watch().with(|handle| Fdb::new(handle, args.fdb_minimum_suspension));
     let cgu = move || {
         let (governed, sleepers) = (Arc::<GovernanceIndex>::default(), shared.sleepers.clone());
@@ -207,7 +217,15 @@ fn groups<'a>(process: &'a Process, shared: &'a Shared, term: &'a Term) -> Vec<G
         kkp.followed_by(shared.user_clusters.clone())
     };
     let on_request = [args.cgu.then(|| group(cgu)), args.kkp.then(|| group(kkp))];
-    [group(hive), group(rollouts), group(fdb)].into_iter().chain(on_request.into_iter().flatten()).collect()
+    let always = [group(hive), group(rollouts), group(own_schedules), group(schedules), group(fdb)];
+    always.into_iter().chain(on_request.into_iter().flatten()).collect()
+}
+
+/// The schedules of one kind.
+fn schedules<S: Schedule + Object + Serialize>(process: &Process, shared: &Shared, term: &Term) -> Kind<S> {
+    let (kinds, watched) = (process.kinds, fleets(&process.args, shared));
+    let (others, namespace) = ((shared.scheduled.clone(), shared.governance.clone()), process.args.namespace.clone());
+    term.watch().with(|handle| Schedules::new(handle, kinds, watched, others, namespace))
 }
 
 /// The kinds whose objects rollouts start.

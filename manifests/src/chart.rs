@@ -68,9 +68,9 @@ pub(crate) fn templates(kinds: Kinds) -> Result<Vec<(String, String)>, Serialize
     let installed = || INSTALLED.to_owned();
     let component = |name: &str| format!("and (not .Values.policyOnly) .Values.components.{name}");
     let files = [
-        ("crds", ".Values.crds.install".to_owned(), kept(generated::rollout_definitions(kinds))),
+        ("crds", ".Values.crds.install".to_owned(), kept(generated::own_definitions(kinds))),
         ("crds-cgu", ".Values.crds.cgu".to_owned(), kept(generated::cgu_definitions())),
-        ("rollouts", installed(), [generated::rollout_policy(kinds), objects(&[files::ROLLOUT_ROLES])].concat()),
+        ("rollouts", installed(), [generated::own_policies(kinds), objects(&[files::ROLLOUT_ROLES])].concat()),
         ("controller-rbac", installed(), objects(&[files::CONTROLLER_RBAC, files::CONTROLLER_POLICY])),
         ("controller", installed(), deployed(files::CONTROLLER, CONTROLLER, "controller")),
         ("webhook-rbac", installed(), objects(&[files::WEBHOOK_RBAC])),

@@ -71,6 +71,8 @@ mod tests {
     use shared::kinds::POWER_ROLLOUT;
     use shared::kkp;
     use shared::rollout::admission;
+    use shared::schedule::admission::POLICY as SCHEDULES;
+    use shared::schedule::api::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE};
 
     use super::*;
     use crate::chart::SUSPEND;
@@ -103,7 +105,7 @@ mod tests {
         assert_eq!(of(CONTROLLER), ["Deployment", "Service", "PodDisruptionBudget"]);
         assert_eq!(of(WEBHOOK), ["Deployment", "Service", "Service", "PodDisruptionBudget"]);
         assert_eq!(of(NETWORK_POLICIES), ["NetworkPolicy", "NetworkPolicy", "NetworkPolicy"]);
-        assert_eq!(of(ROLLOUT_ROLES), ["ClusterRole", "ClusterRole"]);
+        assert_eq!(of(ROLLOUT_ROLES), ["ClusterRole"; 4]);
         let (everywhere, here) = (["ClusterRole", "ClusterRoleBinding"], ["Role", "RoleBinding"]);
         assert_eq!(of(CONTROLLER_RBAC), [&["ServiceAccount"][..], &everywhere, &["Lease"], &here].concat());
         assert_eq!(of(WEBHOOK_RBAC), [&["ServiceAccount"][..], &everywhere, &["Secret"], &here].concat());
@@ -180,12 +182,24 @@ mod tests {
         let (record, _) = kkp::keys::RECORD;
         let webhook = [keys::WEBHOOK, CERTIFICATE_SECRET];
         let syncs = "clustersyncs.hiveinternal.openshift.io";
-        assert_eq!(named[..6], [&[syncs, admission::POLICY, keys::CONTROLLER][..], &webhook, &[record]].concat());
-        assert_eq!(named.len(), 19, "and four Secrets of a control plane, TALM's Lease, overrides, seven definitions");
-        let rollouts = POWER_ROLLOUT.kind.plural;
+        assert_eq!(
+            named[..7],
+            [&[syncs, admission::POLICY, SCHEDULES, keys::CONTROLLER][..], &webhook, &[record]].concat()
+        );
+        assert_eq!(named.len(), 20, "and four Secrets of a control plane, TALM's Lease, overrides, seven definitions");
+        let plurals = [POWER_ROLLOUT.kind.plural, POWER_SCHEDULE.plural, CLUSTER_POWER_SCHEDULE.plural];
+        let [rollouts, own, everywhere] = plurals;
         let ours = rules().filter(|rule| rule["apiGroups"] == json!([keys::GROUP]));
-        let ours: Vec<&Value> = ours.map(|rule| &rule["resources"][0]).collect();
-        assert_eq!(ours, [&json!(rollouts), &json!(format!("{rollouts}/status"))]);
+        let ours: Vec<Value> = ours.map(|rule| rule["resources"].clone()).collect();
+        let status = |name: &str| format!("{name}/status");
+        let expected = [
+            json!([rollouts]),
+            json!([status(rollouts)]),
+            json!([own, everywhere]),
+            json!([status(own), status(everywhere)]),
+            json!([format!("{own}/rollouts")]),
+        ];
+        assert_eq!(ours, expected);
     }
 
     #[test]

@@ -6,12 +6,15 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, Val
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::CustomResourceExt as _;
 use serde_json::{Map, Value, json};
+use shared::admission::policy::Deny;
 use shared::annotation::keys::{CONTROLLER, PLUGIN};
 use shared::cgu::api::ClusterGroupUpgrade;
 use shared::cgu::precache::spec::PreCachingConfig;
 use shared::kinds::Kinds;
-use shared::rollout::admission::{POLICY, policy};
+use shared::rollout::admission::policy;
 use shared::rollout::api::definition;
+use shared::schedule::admission::policy as schedule_policy;
+use shared::schedule::api as schedule;
 
 /// Labels of every object that belongs to one program.
 pub(crate) fn labels(program: &str) -> BTreeMap<String, String> {
@@ -27,12 +30,14 @@ pub(crate) fn versioned(program: &str) -> BTreeMap<String, String> {
     labels
 }
 
-/// The definition of rollouts over these kinds.
-pub(crate) fn rollout_definitions(kinds: Kinds) -> Vec<Value> {
-    let mut definition = definition(kinds);
-    definition["metadata"]["labels"] = json!(versioned(CONTROLLER));
-    without_unsigned(&mut definition);
-    vec![definition]
+/// The definitions of rollouts and schedules over these kinds.
+pub(crate) fn own_definitions(kinds: Kinds) -> Vec<Value> {
+    let shaped = [definition(kinds)].into_iter().chain(schedule::definitions(kinds)).map(|mut definition| {
+        definition["metadata"]["labels"] = json!(versioned(CONTROLLER));
+        without_unsigned(&mut definition);
+        definition
+    });
+    shaped.collect()
 }
 
 /// Removes the formats that only Rust has: API servers warn of each. The bounds say the same.
@@ -49,15 +54,17 @@ fn without_unsigned(schema: &mut Value) {
     }
 }
 
-/// The policy that says who may let targets of these kinds start, and its binding.
-pub(crate) fn rollout_policy(kinds: Kinds) -> Vec<Value> {
-    let deny = policy(kinds);
-    let metadata =
-        || ObjectMeta { name: Some(POLICY.to_owned()), labels: Some(labels(CONTROLLER)), ..ObjectMeta::default() };
-    vec![
-        json!(ValidatingAdmissionPolicy { metadata: metadata(), spec: Some(deny.policy()), status: None }),
-        json!(ValidatingAdmissionPolicyBinding { metadata: metadata(), spec: deny.binding() }),
-    ]
+/// The policies that say who may let targets of these kinds start, and their bindings.
+pub(crate) fn own_policies(kinds: Kinds) -> Vec<Value> {
+    let both = |deny: Deny| {
+        let name = || Some(deny.name.to_owned());
+        let metadata = || ObjectMeta { name: name(), labels: Some(labels(CONTROLLER)), ..ObjectMeta::default() };
+        [
+            json!(ValidatingAdmissionPolicy { metadata: metadata(), spec: Some(deny.policy()), status: None }),
+            json!(ValidatingAdmissionPolicyBinding { metadata: metadata(), spec: deny.binding() }),
+        ]
+    };
+    [policy(kinds), schedule_policy(kinds)].into_iter().flat_map(both).collect()
 }
 
 /// The definitions of TALM's kinds, for a hub where TALM was never installed: all of upstream's fields, with its

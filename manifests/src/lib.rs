@@ -27,7 +27,7 @@ pub use tree::run;
 /// namespace, RBAC, the policy that confines the controller, Deployments, Services, disruption budgets, network
 /// policies. In an order in which they can be created, as in every function here.
 pub fn base() -> Vec<Value> {
-    let (definitions, policy) = (generated::rollout_definitions(KINDS), generated::rollout_policy(KINDS));
+    let (definitions, policies) = (generated::own_definitions(KINDS), generated::own_policies(KINDS));
     let files = [
         files::ROLLOUT_ROLES,
         files::NAMESPACE,
@@ -39,7 +39,7 @@ pub fn base() -> Vec<Value> {
         files::WEBHOOK,
         files::NETWORK_POLICIES,
     ];
-    [definitions, policy, objects(&files)].concat()
+    [definitions, policies, objects(&files)].concat()
 }
 
 /// The component `fdb`, without the webhook's entries: rights of both programs and the policy that confines the

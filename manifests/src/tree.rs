@@ -71,8 +71,8 @@ const CHART: &str = "../charts/hibernate/templates";
 /// Every generated file: path within `manifests/` and text.
 fn files(kinds: Kinds) -> Result<BTreeMap<String, String>, TreeError> {
     let tree = [
-        ("base/crds.yaml", generated::rollout_definitions(kinds)),
-        ("base/rollout-policy.yaml", generated::rollout_policy(kinds)),
+        ("base/crds.yaml", generated::own_definitions(kinds)),
+        ("base/rollout-policy.yaml", generated::own_policies(kinds)),
         ("overlays/cgu-crds/crds.yaml", generated::cgu_definitions()),
     ];
     let render = |path: &str| {

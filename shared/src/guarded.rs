@@ -18,6 +18,7 @@ use crate::hive::api::{ClusterDeployment, ClusterSync};
 use crate::kkp::api::Cluster;
 use crate::read::{self, Foreign, Limits, Read};
 use crate::rollout::api::PowerRollout;
+use crate::schedule::api::{ClusterPowerSchedule, PowerSchedule};
 
 macro_rules! foreign {
     ($($type:ty: $limits:ident),* $(,)?) => {$(
@@ -32,6 +33,8 @@ foreign! {
     ClusterSync: OBJECT,
     ClusterGroupUpgrade: FLEET,
     PowerRollout: FLEET,
+    PowerSchedule: FLEET,
+    ClusterPowerSchedule: FLEET,
     FoundationDBCluster: FLEET,
     Cluster: OBJECT,
     ConfigMap: DATA,

@@ -28,6 +28,7 @@ pub mod object;
 pub mod read;
 pub mod record;
 pub mod rollout;
+pub mod schedule;
 pub mod spoke;
 pub mod text;
 mod visit;

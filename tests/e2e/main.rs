@@ -7,6 +7,7 @@
 //!
 //! `make e2e TEST=hive_aws` runs the tests whose names contain a word.
 
+mod clock;
 mod corpus;
 mod fdb_guard;
 mod hive_common;
@@ -70,6 +71,8 @@ mod rollout_kill_points;
 mod rollout_rules;
 mod rollout_upgrades;
 mod rollout_waves;
+mod schedule_admission;
+mod schedule_edges;
 
 /// What takes minutes of waiting on OpenStack's own services: `make test-openstack` runs it.
 mod on_openstack {

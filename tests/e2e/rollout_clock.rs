@@ -1,9 +1,6 @@
 //! A rollout outlives jumps of its controller's wall clock: no deadline takes a jump for time that has passed. Minutes
 //! need not be waited for.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,48 +8,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use shared::annotation::format;
 use shared::rollout::status::RolloutPhase;
-use testbed::World;
-use testbed::supervisor::programs::Start;
 
+use crate::clock::Clock;
 use crate::rollout_common::{Fleet, controller, restarted};
 
 /// Longer than the deadline and the Lease, and shorter than the time after which a sleep is overdue.
 const JUMP: SignedDuration = SignedDuration::from_mins(10);
-
-/// The wall clock of one program.
-struct Clock {
-    library: PathBuf,
-    shift: PathBuf,
-}
-
-impl Clock {
-    /// Compiles the library that moves it. Rust needs `cc` as its linker.
-    fn new(world: &World) -> Result<Self> {
-        let (source, library) = (world.dir().join("shift.c"), world.dir().join("shift.so"));
-        fs::write(&source, include_str!("rollout_clock/shift.c"))?;
-        let mut compiler = Command::new("cc");
-        let compiled =
-            compiler.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&library).arg(&source).status();
-        ensure!(compiled.context("run cc")?.success(), "cc {} failed", source.display());
-        let clock = Self { library, shift: world.dir().join("shift") };
-        clock.set(SignedDuration::ZERO)?;
-        Ok(clock)
-    }
-
-    fn set(&self, shift: SignedDuration) -> Result<()> {
-        let new = self.shift.with_extension("new");
-        fs::write(&new, shift.as_secs().to_string())?;
-        Ok(fs::rename(new, &self.shift)?)
-    }
-
-    /// A program that reads it.
-    fn of(&self, mut program: Start) -> Start {
-        let text = |path: &PathBuf| path.display().to_string();
-        program.environment.insert("LD_PRELOAD".to_owned(), text(&self.library));
-        program.environment.insert("CLOCK_SHIFT".to_owned(), text(&self.shift));
-        program
-    }
-}
 
 #[tokio::test]
 async fn a_jump_of_the_clock_is_no_time_that_a_deadline_counts() -> Result<()> {

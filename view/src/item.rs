@@ -6,6 +6,7 @@ use shared::kinds::{CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, FOUNDATIONDB_CLUSTER, K
 use super::fdb::DatabaseState;
 use super::pool::PoolState;
 use super::rollout::RolloutState;
+use super::schedule::ScheduleState;
 use super::target::TargetState;
 use super::upgrade::UpgradeState;
 
@@ -23,6 +24,8 @@ pub enum Item {
     Rollout(Box<RolloutState>),
     /// A `ClusterGroupUpgrade`.
     Upgrade(Box<UpgradeState>),
+    /// A `PowerSchedule` or `ClusterPowerSchedule`.
+    Schedule(Box<ScheduleState>),
 }
 
 /// The list that `-o json` prints.
@@ -43,6 +46,7 @@ impl<'a> ItemList<'a> {
             Some(Shows::FoundationDb) => "FoundationDBStatusList",
             Some(Shows::Rollout) => "RolloutStatusList",
             Some(Shows::Upgrade) => "ClusterGroupUpgradeStatusList",
+            Some(Shows::Schedule) => "ScheduleStatusList",
         };
         Self { api_version: "hibernate.sh/v1alpha1", kind, items }
     }
@@ -60,6 +64,7 @@ impl Item {
             Self::Database(database) => of(&FOUNDATIONDB_CLUSTER, &database.namespace, &database.name),
             Self::Rollout(rollout) => of(&POWER_ROLLOUT, "", &rollout.name),
             Self::Upgrade(upgrade) => of(&CLUSTER_GROUP_UPGRADE, upgrade.namespace(), upgrade.name()),
+            Self::Schedule(schedule) => of(schedule.row, schedule.namespace(), schedule.name()),
         }
     }
 
@@ -75,6 +80,7 @@ impl Item {
                 (rollout.status.awaits_approval, rollout.status.halt) = (None, None);
             }
             Self::Upgrade(upgrade) => upgrade.is_gone = true,
+            Self::Schedule(schedule) => schedule.is_gone = true,
             Self::Pool(_) | Self::Database(_) => {}
         }
         self

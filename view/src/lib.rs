@@ -9,6 +9,7 @@ pub mod pool;
 pub mod protection;
 pub mod resolve;
 pub mod rollout;
+pub mod schedule;
 pub mod target;
 pub mod upgrade;
 
@@ -33,6 +34,7 @@ pub use self::item::{Item, ItemList};
 use self::pool::PoolState;
 use self::resolve::Resolver;
 use self::rollout::RolloutState;
+use self::schedule::ScheduleState;
 use self::target::Target;
 use self::upgrade::UpgradeState;
 
@@ -295,6 +297,7 @@ async fn read(hub: &HubClient, object: Object, clusters: &Clusters) -> Result<It
             Shows::FoundationDb => DatabaseState::read(hub, &value).await.map(Box::new).map(Item::Database),
             Shows::Rollout => RolloutState::read(value).map(Box::new).map(Item::Rollout),
             Shows::Upgrade => UpgradeState::read(value).map(Box::new).map(Item::Upgrade),
+            Shows::Schedule => ScheduleState::read(row, value).map(Box::new).map(Item::Schedule),
         },
     };
     item.map_err(|error| Failure::unreadable(row.kind(), key, error))

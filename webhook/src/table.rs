@@ -4,6 +4,7 @@ use shared::fdb::admission as fdb;
 use shared::hive::admission as hive;
 use shared::kkp::admission as kkp;
 use shared::rollout::admission as rollout;
+use shared::schedule::admission as schedule;
 use shared::workload::admission as workload;
 
 use crate::answer::{Answer, Context, judge_fdb_deletion, judge_kkp_deletion, mutate, validate};
@@ -59,6 +60,10 @@ const TABLE: &[Row] = {
         row(Mutate, ("", "configmaps", ""), WRITES, |r, c| mutate(r, c, kkp::stamp_record)),
         row(Validate, ("hibernate.sh", "powerrollouts", ""), CREATES, |r, c| validate(r, c, rollout::judge)),
         row(Mutate, ("hibernate.sh", "powerrollouts", ""), WRITES, |r, c| mutate(r, c, rollout::stamp)),
+        row(Validate, ("hibernate.sh", "powerschedules", ""), WRITES, |r, c| validate(r, c, schedule::judge)),
+        row(Mutate, ("hibernate.sh", "powerschedules", ""), WRITES, |r, c| mutate(r, c, schedule::stamp)),
+        row(Validate, ("hibernate.sh", "clusterpowerschedules", ""), WRITES, |r, c| validate(r, c, schedule::judge)),
+        row(Mutate, ("hibernate.sh", "clusterpowerschedules", ""), WRITES, |r, c| mutate(r, c, schedule::stamp)),
         row(Mutate, ("apps", "deployments", ""), UPDATES, |r, c| mutate(r, c, workload::record)),
         row(Mutate, ("apps", "deployments", "scale"), UPDATES, |r, c| mutate(r, c, workload::scale)),
         row(Mutate, ("apps", "statefulsets", ""), UPDATES, |r, c| mutate(r, c, workload::record)),

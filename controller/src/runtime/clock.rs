@@ -15,6 +15,23 @@ pub fn since_boot() -> Option<Duration> {
     clock_gettime(CLOCK).ok().map(Duration::from)
 }
 
+/// How often the clocks are compared.
+const COMPARED: Duration = Duration::from_secs(1);
+/// What they may differ by meanwhile.
+const TOLERANCE: Duration = Duration::from_millis(500);
+
+/// Waits until the clock that people read is set, or goes on after a suspension.
+pub async fn stepped() {
+    loop {
+        let (began, at) = (tokio::time::Instant::now(), now());
+        tokio::time::sleep(COMPARED).await;
+        let passed = now().duration_since(at).unsigned_abs();
+        if passed.abs_diff(began.elapsed()) > TOLERANCE {
+            return;
+        }
+    }
+}
+
 /// Now, as people read it.
 #[cfg(not(test))]
 pub fn now() -> Timestamp {

@@ -20,8 +20,9 @@ use shared::kkp::admission::{ANNOTATIONS, HIBERNATING as ASLEEP};
 use shared::kkp::api::NAMESPACE_PREFIX;
 use shared::kkp::phase::Phase;
 use shared::kkp::{data, keys};
-use shared::rollout::admission::{POLICY, starts_targets};
+use shared::rollout::admission::{POLICY, starts_targets, starts_unless};
 use shared::rollout::snapshot::Snapshot;
+use shared::schedule::admission::POLICY as SCHEDULES;
 
 use super::{committed, controller, items};
 
@@ -41,7 +42,10 @@ const TIME: &str = r"^[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469
 
 /// Policies, but for that of rollouts, which is generated.
 fn policies() -> Vec<Value> {
-    let is_ours = |one: &Value| one["kind"] == "ValidatingAdmissionPolicy" && one["metadata"]["name"] != POLICY;
+    let is_ours = |one: &Value| {
+        one["kind"] == "ValidatingAdmissionPolicy"
+            && ![POLICY, SCHEDULES].map(Value::from).contains(&one["metadata"]["name"])
+    };
     committed().into_iter().filter(is_ours).collect()
 }
 
@@ -270,15 +274,16 @@ fn made(of: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
         get("kkp-active-restore.hibernate.sh: stays-asleep"),
     );
     let dropped = "oldObject.metadata.?annotations[?key].hasValue() && !object.metadata.?annotations[?key].hasValue())";
-    let stamps = shared::rollout::admission::STAMPS.join("', '");
+    let stamps = shared::admission::stamp::AUTHOR.join("', '");
+    let drops = format!("|| oldObject != null && ['{stamps}'].exists(key,\n  {dropped}");
+    let of_schedule = starts_unless(&["suspend"]);
     let mut made = BTreeMap::from([
         ("hive.hibernate.sh: not-into-sleep-or-exempt", format!("!({into_sleep})\n|| {exempt}")),
         ("kkp.hibernate.sh: not-into-sleep-or-exempt", format!("!({of_kkp})\n|| {user}")),
         ("kkp.hibernate.sh: no-active-restore-or-awake", format!("oldObject == null || !({adds}) || !({stays})")),
-        (
-            "rollout-stamp.hibernate.sh: starts-targets-or-drops-stamp",
-            format!("{}\n|| oldObject != null && ['{stamps}'].exists(key,\n  {dropped}", starts_targets()),
-        ),
+        ("rollout-stamp.hibernate.sh: starts-targets-or-drops-stamp", format!("{}\n{drops}", starts_targets())),
+        ("schedule-stamp.hibernate.sh: starts-targets-or-drops-stamp", format!("{of_schedule}\n{drops}")),
+        ("schedules.hibernate.sh: starts-targets", of_schedule),
         ("suspend.hibernate.sh: of-a-foundationdb-cluster", OWNED_BY_FDB.to_owned()),
         ("hibernate-controller-fdb: ofDatabase", OWNED_BY_FDB.to_owned()),
         ("clusterdeployments.hibernate.sh: intoSleep", into_sleep.to_owned()),

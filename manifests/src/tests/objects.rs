@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use shared::annotation::keys::{self, CONTROLLER, GROUP, NAMESPACE, WEBHOOK};
 use shared::kinds::workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT, KKP_MACHINE_DEPLOYMENT, STATEFUL_SET};
 use shared::kinds::{CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KINDS, KKP_CLUSTER, Kind, POWER_ROLLOUT};
+use shared::schedule::api::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE};
 
 use super::{committed, files, items, texts};
 use crate::files::ROLLOUT_ROLES;
@@ -47,6 +48,11 @@ fn entries() -> Vec<String> {
     all
 }
 
+/// Both kinds of schedule.
+fn schedules() -> String {
+    [POWER_SCHEDULE, CLUSTER_POWER_SCHEDULE].map(|kind| kind.resource_name()).join(",")
+}
+
 #[test]
 fn every_entry_is_about_what_the_code_judges() {
     let (hive, kkp) = (CLUSTER_DEPLOYMENT.kind.resource_name(), KKP_CLUSTER.kind.resource_name());
@@ -73,6 +79,8 @@ fn every_entry_is_about_what_the_code_judges() {
             format!("rollout-stamp.hibernate.sh /mutate Fail: CREATE,UPDATE {rollouts} v1alpha1 Cluster"),
             // Judges every new rollout. Pausing, aborting and deleting never reach it.
             format!("rollouts.hibernate.sh /validate Fail always: CREATE {rollouts} v1alpha1 Cluster"),
+            format!("schedule-stamp.hibernate.sh /mutate Fail: CREATE,UPDATE {} v1alpha1 *", schedules()),
+            format!("schedules.hibernate.sh /validate Fail: CREATE,UPDATE {} v1alpha1 *", schedules()),
             format!("stamp.hibernate.sh /mutate Ignore: CREATE,UPDATE {hive} v1 Namespaced"),
             "suspend.hibernate.sh /validate Fail: DELETE persistentvolumeclaims,services v1 Namespaced".to_owned(),
         ]
@@ -139,6 +147,7 @@ fn every_policy_denies_what_it_is_about_in_every_namespace() {
         format!("hibernate-controller-openstack: {}", every(&["secrets"])),
         format!("hibernate-webhook-ca-bundle-only: {}", every(&[&bundle])),
         format!("powerrollouts.hibernate.sh: CREATE,UPDATE {rollouts} v1alpha1 Cluster"),
+        format!("powerschedules.hibernate.sh: CREATE,UPDATE {} v1alpha1 *", schedules()),
     ];
     assert_eq!(found, expected);
 }
@@ -168,13 +177,16 @@ fn every_key_of_ours_is_one_of_the_code() {
 
 /// What the file says, read as an API server reads it, is what the controller compares with.
 #[test]
-fn the_committed_policy_of_rollouts_guards() {
+fn the_committed_policies_of_rollouts_and_schedules_guard() {
     let file = include_str!("../../base/rollout-policy.yaml");
     let objects: Vec<Value> = serde_saphyr::from_multiple(file).unwrap();
-    let [policy, binding] = &objects[..] else { panic!("{objects:?}") };
-    let policy = serde_json::from_value(policy.clone()).unwrap();
-    let binding = serde_json::from_value(binding.clone()).unwrap();
-    assert_eq!(shared::rollout::admission::policy(KINDS).differs(Some(&policy), Some(&binding)), None);
+    let ours = [shared::rollout::admission::policy(KINDS), shared::schedule::admission::policy(KINDS)];
+    assert_eq!(objects.len(), 2 * ours.len());
+    for (ours, found) in ours.iter().zip(objects.chunks(2)) {
+        let policy = serde_json::from_value(found[0].clone()).unwrap();
+        let binding = serde_json::from_value(found[1].clone()).unwrap();
+        assert_eq!(ours.differs(Some(&policy), Some(&binding)), None);
+    }
 }
 
 #[test]
@@ -183,12 +195,15 @@ fn roles_for_rollouts_have_no_bindings_and_no_aggregation() {
     let read = ["get", "list", "watch"];
     let edit = [&read[..], &["create", "update", "patch", "delete"]].concat();
     let roles = crate::files::objects(&[ROLLOUT_ROLES]);
-    assert_eq!(roles.len(), 2);
-    for (role, verbs) in roles.iter().zip([&read[..], &edit]) {
+    assert_eq!(roles.len(), 4);
+    let (rollouts, schedules) =
+        (json!([POWER_ROLLOUT.kind.plural]), json!([POWER_SCHEDULE.plural, CLUSTER_POWER_SCHEDULE.plural]));
+    let expected = [(&rollouts, &read[..]), (&rollouts, &edit), (&schedules, &read), (&schedules, &edit)];
+    for (role, (resources, verbs)) in roles.iter().zip(expected) {
         assert!(!bound.contains(&role["metadata"]["name"]), "{role}");
         let labels = role["metadata"]["labels"].as_object().unwrap();
         assert!(!labels.keys().any(|label| label.contains("aggregate-to")), "{role}");
-        let rules = json!([{"apiGroups": [GROUP], "resources": [POWER_ROLLOUT.kind.plural], "verbs": verbs}]);
+        let rules = json!([{"apiGroups": [GROUP], "resources": resources, "verbs": verbs}]);
         assert_eq!(role["rules"], rules, "{role}");
     }
 }

@@ -14,7 +14,7 @@ use super::expressions::{OF_HIVE, OF_KKP, TIMES, expressions, validations};
 const MEMBERS: &str = "abort actionType adminKubeconfigSecretRef annotations apiVersion clientConfig cloud \
     clusterMetadata clusterPoolRef conditions data dc deletionTimestamp groups hibernateAfter infraID installed kind \
     kube labels metadata name namespace object oldObject operation ownerReferences pause pauseReason paused poolName \
-    powerState providerName reason replicas request resource scope spec status subResource subjects template type \
+    powerState providerName reason replicas request resource scope spec status subResource subjects suspend template type \
     userInfo username version webhooks";
 /// CEL's own words, and names within one expression.
 const WORDS: &str = "all double duration dyn endsWith entry exists false field findAll group has hasValue in int key \

@@ -1,9 +1,11 @@
-//! How long ago and how long, as kubectl and Go print it.
+//! When, how long ago and how long: lengths as kubectl and Go print them.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use shared::duration;
+use shared::schedule::zone::zone;
 
 /// `38s`, `2m5s`, `1h0m5s`: whole seconds as Go prints them.
 pub(crate) fn elapsed(duration: Duration) -> String {
@@ -29,6 +31,11 @@ pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
         (_, _, ..2920) => with(days / 365, "y", days % 365, "d"),
         _ => format!("{}y", days / 365),
     }
+}
+
+/// `2026-11-30T07:30+01:00`: the civil time of a zone by its name; of UTC if there is no such zone.
+pub(crate) fn local(at: Timestamp, name: &str) -> String {
+    at.to_zoned(zone(name).unwrap_or(TimeZone::UTC)).strftime("%Y-%m-%dT%H:%M%:z").to_string()
 }
 
 #[cfg(test)]

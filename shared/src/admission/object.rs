@@ -60,6 +60,14 @@ pub trait Target: Object {
     fn wants_awake(&self) -> bool;
 }
 
+impl<K: Object> Change<'_, K> {
+    /// Whether our controller sends this request: users who are exempt by name alone write the claims of rollouts, stamp
+    /// what a rollout starts, create the rollouts of schedules, and end the pause of a sleeping KKP Cluster.
+    pub fn is_by_controller(&self) -> bool {
+        self.settings.exempt.users.contains(&self.user.username)
+    }
+}
+
 impl<K: Target> Change<'_, K> {
     /// Whether the object was meant to sleep. One that is being created was not.
     pub fn wanted_sleep(&self) -> bool {
@@ -74,12 +82,6 @@ impl<K: Target> Change<'_, K> {
     /// Whether this request withdraws the intent to sleep.
     pub fn wakes(&self) -> bool {
         self.wanted_sleep() && self.new.wants_awake() && !self.obscures(K::INTENT_PATH)
-    }
-
-    /// Whether our controller sends this request: users who are exempt by name alone write the claims of rollouts, stamp
-    /// what a rollout starts, and end the pause of a sleeping KKP Cluster.
-    pub fn is_by_controller(&self) -> bool {
-        self.settings.exempt.users.contains(&self.user.username)
     }
 
     /// The person who asked for the rollout for which our controller changes the state of this target. With the claim

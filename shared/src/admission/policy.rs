@@ -11,6 +11,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use crate::annotation::keys::{REQUESTED_AT, REQUESTED_BY};
 use crate::text::sanitize_to;
 
 /// Bytes of a found value in a message.
@@ -79,6 +80,29 @@ pub fn forbid(unless: impl Into<String>, message: impl Into<String>) -> Validati
         reason: Some("Forbidden".to_owned()),
         ..Validation::default()
     }
+}
+
+/// A starting write (variable `startsTargets`) has the stamp of its user, unless an expression holds, and no other write
+/// alters the stamp. `writes`: the starting ones, for people.
+pub fn own_stamp(row: &str, unless: &str, writes: &str) -> [Validation; 2] {
+    let is_own = format!(
+        "!variables.startsTargets
+|| ((object.metadata.?annotations[?'{REQUESTED_BY}'].orValue('') == request.userInfo.username || {unless})
+  && object.metadata.?annotations[?'{REQUESTED_BY}'].orValue('') != ''
+  && object.metadata.?annotations[?'{REQUESTED_AT}'].orValue('') != '')"
+    );
+    let missing = format!(
+        "metadata.annotations: found no {REQUESTED_BY} that is you, with {REQUESTED_AT}: the mutating webhook must write both in this write ({writes}), and did not run; try again ({row})"
+    );
+    let is_kept = format!(
+        "variables.startsTargets || !({} || {})",
+        annotation_changes(REQUESTED_BY),
+        annotation_changes(REQUESTED_AT)
+    );
+    let altered = format!(
+        "metadata.annotations: found another {REQUESTED_BY} or {REQUESTED_AT}, must be as before: the mutating webhook writes both, and only in these writes: {writes} ({row})"
+    );
+    [forbid(is_own, missing), forbid(is_kept, altered)]
 }
 
 impl Deny {

@@ -64,6 +64,44 @@ fn put_claim_back<K: Target>(change: &Change<'_, K>, edits: Edits) -> Edits {
     edits.want(keys::ROLLOUT, change.new_annotation(keys::ROLLOUT), before)
 }
 
+/// The stamp of an object that lets others change, such as a rollout: who wrote it, and when.
+pub const AUTHOR: [&str; 2] = [keys::REQUESTED_BY, keys::REQUESTED_AT];
+
+/// Stamps a write that lets others change; forged stamps are overwritten. In every other write a stamp that is missing is
+/// put back, and a policy judges whether it is another.
+pub fn stamp_author<K: Object>(change: &Change<'_, K>, starts: bool) -> Edits {
+    if !starts {
+        return restore(change, AUTHOR, Edits::default());
+    }
+    let found = |key| change.new_annotation(key);
+    Edits::default().want(keys::REQUESTED_BY, found(keys::REQUESTED_BY), Some(change.user.username.clone())).want(
+        keys::REQUESTED_AT,
+        found(keys::REQUESTED_AT),
+        Some(format::seconds(change.now)),
+    )
+}
+
+/// Denies a write without the stamp of its user.
+pub fn own_stamp<K: Object>(change: &Change<'_, K>) -> Verdict {
+    let (found, user) = (change.new_annotation(keys::REQUESTED_BY), change.user.username.as_str());
+    let key = match change.new_annotation(keys::REQUESTED_AT) {
+        _ if found != Some(user) => keys::REQUESTED_BY,
+        None => keys::REQUESTED_AT,
+        Some(_) => return Verdict::Allow,
+    };
+    let right =
+        if key == keys::REQUESTED_BY { format!("{user:?}, who asks") } else { "the time of the request".to_owned() };
+    without_stamp(change, key, &right)
+}
+
+fn without_stamp<K: Object>(change: &Change<'_, K>, key: &str, right: &str) -> Verdict {
+    let found = change.new_annotation(key).map_or_else(|| "none".to_owned(), |found| format!("{found:?}"));
+    let message = format!(
+        "found {found}, must be {right}: the audit stamp is missing because the mutating webhook did not run; try again"
+    );
+    Verdict::deny(Fault::Forbidden, annotation_field(key), message)
+}
+
 /// Names `holder`, who sets a hold; a hold that goes takes the name along. In a change of state a name that was edited
 /// by itself is put back, because a wake could not be denied for it.
 pub fn stamp_holder<K: Target>(change: &Change<'_, K>, holder: &str) -> Edits {
@@ -125,12 +163,5 @@ pub fn stamped<K: Target>(change: &Change<'_, K>) -> Verdict {
     if !change.goes_to_sleep() || found == Some(user) || change.started_for().is_some() {
         return Verdict::Allow;
     }
-    Verdict::deny(
-        Fault::Forbidden,
-        annotation_field(keys::REQUESTED_BY),
-        format!(
-            "found {}, must be {user:?}, who asks: the audit stamp is missing because the mutating webhook did not run; try again",
-            found.map_or_else(|| "none".to_owned(), |found| format!("{found:?}"))
-        ),
-    )
+    without_stamp(change, keys::REQUESTED_BY, &format!("{user:?}, who asks"))
 }

@@ -173,6 +173,12 @@ impl Edits {
         self
     }
 
+    /// Leaves an annotation as it is.
+    pub fn without(mut self, key: &str) -> Self {
+        self.annotations.retain(|edit| edit.key != key);
+        self
+    }
+
     /// Tells the user something.
     pub fn warn(mut self, text: impl Into<String>) -> Self {
         self.warnings.push(text.into());

@@ -25,7 +25,9 @@ pub use self::kkp_cluster::KKP_CLUSTER;
 pub use self::lifecycle::{Advice, Change, Intent, Progress, TargetError, UNNOTICED};
 pub use self::record::{Instances, Key, Record};
 pub use self::row::{ByDefault, Column, Companion, Elsewhere, Rival, ShownKind, Shows, TargetKind, is_protected};
-pub use self::shown::{CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT};
+pub use self::shown::{
+    CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, CLUSTER_SCHEDULE, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT, SCHEDULE,
+};
 pub use self::view::{StepRecord, Uid, View};
 
 /// A table of kinds. Commands take it as an argument, so that tests can add a row.
@@ -48,7 +50,14 @@ pub const KINDS: Kinds = Kinds {
         &workload::CAPI_MACHINE_DEPLOYMENT,
         &workload::KKP_MACHINE_DEPLOYMENT,
     ],
-    shown: &[&CLUSTER_POOL, &FOUNDATIONDB_CLUSTER, &POWER_ROLLOUT, &CLUSTER_GROUP_UPGRADE],
+    shown: &[
+        &CLUSTER_POOL,
+        &FOUNDATIONDB_CLUSTER,
+        &POWER_ROLLOUT,
+        &CLUSTER_GROUP_UPGRADE,
+        &SCHEDULE,
+        &CLUSTER_SCHEDULE,
+    ],
 };
 
 impl Kinds {

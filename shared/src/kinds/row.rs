@@ -307,6 +307,8 @@ pub enum Shows {
     Rollout,
     /// The progress of an upgrade, and its clusters.
     Upgrade,
+    /// The edges of a schedule.
+    Schedule,
 }
 
 impl PartialEq for ShownKind {

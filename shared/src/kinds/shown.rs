@@ -2,6 +2,15 @@
 
 use super::kind::Kind;
 use super::row::{ShownKind, Shows};
+use crate::annotation::keys::GROUP;
+
+/// A schedule for targets of its own namespace.
+pub const POWER_SCHEDULE: Kind = Kind::namespaced(GROUP, &["v1alpha1"], "PowerSchedule", "powerschedules")
+    .with_short(&["psch"])
+    .with_aliases(&["schedule", "schedules"]);
+/// A schedule for targets of any namespace.
+pub const CLUSTER_POWER_SCHEDULE: Kind =
+    Kind::cluster_scoped(GROUP, &["v1alpha1"], "ClusterPowerSchedule", "clusterpowerschedules").with_short(&["cpsch"]);
 
 /// Hive's `ClusterPool`: `status` shows its numbers and its clusters. Only its clusters can be put to sleep.
 pub static CLUSTER_POOL: ShownKind = ShownKind {
@@ -52,5 +61,28 @@ pub static POWER_ROLLOUT: ShownKind = ShownKind {
     many: "rollouts",
     refusal: "a PowerRollout is not put to sleep, it puts others to sleep or wakes them: `kubectl hibernate status \
               {target}` shows it, `kubectl hibernate rollout pause|resume|accept|retry|abort|undo` controls it",
+    not_watched: None,
+};
+
+/// `PowerSchedule`: `status` shows what comes next. It changes the power state of others.
+pub static SCHEDULE: ShownKind = ShownKind {
+    kind: POWER_SCHEDULE,
+    word: "schedule",
+    shows: Shows::Schedule,
+    many: "schedules",
+    refusal: "a PowerSchedule is not put to sleep, it puts others to sleep and wakes them: `kubectl hibernate status \
+              {target}` shows it, `kubectl hibernate schedule apply NAME` applies the state that it asks for now",
+    not_watched: None,
+};
+
+/// `ClusterPowerSchedule`: the same for targets of any namespace.
+pub static CLUSTER_SCHEDULE: ShownKind = ShownKind {
+    kind: CLUSTER_POWER_SCHEDULE,
+    word: "cpsch",
+    many: "cluster-wide schedules",
+    refusal: "a ClusterPowerSchedule is not put to sleep, it puts others to sleep and wakes them: `kubectl hibernate \
+              status {target}` shows it, `kubectl hibernate schedule apply cpsch/NAME` applies the state that it asks \
+              for now",
+    shows: Shows::Schedule,
     not_watched: None,
 };

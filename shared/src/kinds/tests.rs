@@ -85,6 +85,10 @@ fn kinds_that_are_only_shown_have_names_too() {
         ("pr", Some("rollout")),
         ("powerrollouts.v1alpha1.hibernate.sh", Some("rollout")),
         ("rollouts.argoproj.io", None),
+        ("schedules", Some("schedule")),
+        ("psch", Some("schedule")),
+        ("cpsch", Some("cpsch")),
+        ("clusterpowerschedules.hibernate.sh", Some("cpsch")),
         ("cd", None),
         ("", None),
     ] {

@@ -72,6 +72,8 @@ pub fn definition(kinds: Kinds) -> Value {
     validation = Rule::new("self.targets == oldSelf.targets").message("targets are immutable: create another PowerRollout"),
     validation = Rule::new("has(self.restoreOf) == has(oldSelf.restoreOf) && (!has(self.restoreOf) || self.restoreOf == oldSelf.restoreOf)")
         .message("restoreOf is immutable: create another PowerRollout"),
+    validation = Rule::new("has(self.asOf) == has(oldSelf.asOf) && (!has(self.asOf) || self.asOf == oldSelf.asOf) && has(self.scheduledBy) == has(oldSelf.scheduledBy) && (!has(self.scheduledBy) || self.scheduledBy == oldSelf.scheduledBy)")
+        .message("asOf and scheduledBy are immutable: create another PowerRollout"),
     validation = Rule::new("(has(self.groups) ? self.groups.map(g, g.name) : []) == (has(oldSelf.groups) ? oldSelf.groups.map(g, g.name) : [])")
         .message("names and order of groups are immutable: create another PowerRollout"),
     validation = Rule::new("(self.action == 'Restore') == has(self.restoreOf)")
@@ -155,6 +157,12 @@ pub struct PowerRolloutSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub reason: Option<String>,
+    /// A target whose state was requested later than this is left as it is. Default: when the rollout started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<Time>,
+    /// The schedule that it carries out. Targets that another schedule governs are left out. Only the controller sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_by: Option<ScheduleReference>,
     /// How long a finished rollout is kept, such as 168h. By default it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "duration")]
@@ -165,6 +173,24 @@ pub struct PowerRolloutSpec {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 pub struct RolloutReference {
     /// Its name, for people.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Its UID.
+    #[schemars(length(min = 1, max = 64))]
+    pub uid: String,
+}
+
+/// A schedule.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+pub struct ScheduleReference {
+    /// `PowerSchedule` or `ClusterPowerSchedule`.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Its namespace, if it has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    /// Its name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// Its UID.
@@ -268,11 +294,11 @@ impl From<Share> for IntOrString {
     }
 }
 
-fn share(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn share(_: &mut SchemaGenerator) -> Schema {
     share_from(0, "^(100|[1-9]?[0-9])%$")
 }
 
-fn positive_share(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn positive_share(_: &mut SchemaGenerator) -> Schema {
     share_from(1, "^(100|[1-9][0-9]?)%$")
 }
 
@@ -287,7 +313,7 @@ fn share_from(minimum: u32, percentage: &str) -> Schema {
 }
 
 /// What [`crate::duration`] reads, in ASCII and without a sign.
-fn duration(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "maxLength": 32, "pattern": "^(0|([0-9]{1,6}(\\.[0-9]{1,6})?(ns|us|ms|s|m|h))+)$" })
 }
 

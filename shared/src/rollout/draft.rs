@@ -29,16 +29,25 @@ pub fn by_labels(kind: &Kind, selector: Option<LabelSelector>, namespace: Option
 
 /// A spec without limits: an intent for at most so many targets, none of which starts after this time.
 pub fn spec(intent: &Intent<'_>, targets: Targets, max_targets: usize, not_after: Timestamp) -> PowerRolloutSpec {
-    let (action, wake_at, hold_awake_until) = match intent.power {
-        Power::Hibernating => (Action::Hibernate, intent.end, None),
-        Power::Running => (Action::Resume, None, intent.end),
+    let (wake_at, hold_awake_until) = match intent.power {
+        Power::Hibernating => (intent.end, None),
+        Power::Running => (None, intent.end),
     };
     PowerRolloutSpec {
         reason: intent.reason.map(str::to_owned),
         wake_at: wake_at.map(whole_seconds),
         hold_awake_until: hold_awake_until.map(whole_seconds),
-        ..empty(action, targets, u32::try_from(max_targets).unwrap_or(u32::MAX), not_after)
+        ..of_power(intent.power, targets, u32::try_from(max_targets).unwrap_or(u32::MAX), not_after)
     }
+}
+
+/// A spec without limits that brings at most so many targets into this state.
+pub fn of_power(power: Power, targets: Targets, max_targets: u32, not_after: Timestamp) -> PowerRolloutSpec {
+    let action = match power {
+        Power::Hibernating => Action::Hibernate,
+        Power::Running => Action::Resume,
+    };
+    empty(action, targets, max_targets, not_after)
 }
 
 /// The spec of the rollout that undoes another one: as many targets at most, as many at a time, without its groups.
@@ -75,6 +84,8 @@ fn empty(action: Action, targets: Targets, max_targets: u32, not_after: Timestam
         wake_at: None,
         hold_awake_until: None,
         reason: None,
+        as_of: None,
+        scheduled_by: None,
         ttl_after_finished: None,
     }
 }

@@ -27,6 +27,8 @@ pub struct Rollout<'a> {
     pub attempt: u32,
     /// When it started.
     pub started: Timestamp,
+    /// When the state that it asks for began, if a schedule asks for it: what was requested later stands.
+    pub as_of: Option<Timestamp>,
     /// Whether targets may ever start again: it is neither aborted nor past its `notAfter`.
     pub may_start: bool,
 }
@@ -62,6 +64,8 @@ pub struct Facts<'a> {
     pub created: Timestamp,
     /// When its state was asked for last.
     pub requested: Option<Timestamp>,
+    /// When it wakes by itself.
+    pub wakes_at: Option<Timestamp>,
     /// Its annotation, if it is readable.
     pub mark: Option<&'a Mark>,
     /// The rule that refuses the change, with its reason.
@@ -287,8 +291,15 @@ fn unclaimed(wanted: Power, rollout: &Rollout<'_>, facts: &Facts<'_>) -> Member 
         return new(State::Excluded, MemberState::Overridden, "another client has changed it since it failed");
     }
     let own = own.and_then(|mark| format::time(mark.ended.as_ref().map_or(&mark.since, |ended| &ended.at)));
-    if other.is_none() && facts.requested.is_some_and(|at| at > own.unwrap_or(rollout.started)) {
-        return new(State::Excluded, MemberState::Overridden, "a newer request was made after the rollout started");
+    let begun = rollout.as_of.unwrap_or(rollout.started);
+    if other.is_none() && facts.requested.is_some_and(|at| at > own.unwrap_or(begun)) {
+        let what = if rollout.as_of.is_some() { "its schedule asked for this state" } else { "the rollout started" };
+        return new(State::Excluded, MemberState::Overridden, &format!("a newer request was made after {what}"));
+    }
+    let later = |as_of| facts.wakes_at.filter(|at| *at > as_of && wanted == Power::Running);
+    if let Some(at) = rollout.as_of.and_then(later) {
+        let reason = format!("it wakes at {}, as requested: a schedule wakes it no earlier", format::seconds(at));
+        return new(State::Excluded, MemberState::Overridden, &reason);
     }
     match (facts.refused, facts.deferred) {
         (Some(rule), _) => new(State::Excluded, MemberState::Refused, rule),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt};
 
-use super::api::{PowerRolloutSpec, TargetName};
+use super::api::{PowerRolloutSpec, TargetGroup, TargetName, Targets};
 use super::member::{State, Target};
 use super::report::{MAX_LISTED, MAX_NAME};
 use super::selector::compile;
@@ -14,7 +14,7 @@ use crate::kinds::View;
 use crate::text::sanitize_to;
 
 /// The label that every namespace has, with its name.
-pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Labels of namespaces, by name.
 pub type NamespaceLabels = BTreeMap<String, BTreeMap<String, String>>;
@@ -29,57 +29,59 @@ pub struct SelectorError {
 
 /// The selectors of a rollout, parsed.
 #[derive(Debug)]
-pub struct Members<'a> {
-    targets: Scope<'a>,
+pub struct Members {
+    targets: Scope,
     namespaces: Option<Selector>,
     /// Whether that selector reads labels, and not only names.
     reads_labels: bool,
-    groups: Vec<Scope<'a>>,
+    groups: Vec<Scope>,
 }
 
 #[derive(Debug)]
-enum Scope<'a> {
-    Names(BTreeSet<(&'a str, &'a str)>),
+enum Scope {
+    Names(BTreeSet<TargetName>),
     Labels(Selector),
     All,
 }
 
-impl Scope<'_> {
+impl Scope {
     fn covers(&self, object: &View) -> bool {
+        let identity = &object.identity;
         match self {
-            Self::Names(names) => names.contains(&(object.identity.namespace.as_str(), object.identity.name.as_str())),
-            Self::Labels(selector) => selector.matches(&object.identity.labels),
+            Self::Names(names) => {
+                names.contains(&TargetName { namespace: identity.namespace.clone(), name: identity.name.clone() })
+            }
+            Self::Labels(selector) => selector.matches(&identity.labels),
             Self::All => true,
         }
     }
 }
 
-impl<'a> Members<'a> {
-    /// Parses the selectors of a rollout.
+impl Members {
+    /// Parses what a rollout selects by, and its groups.
     ///
     /// # Errors
     /// When one of them cannot be read.
-    pub fn of(spec: &'a PowerRolloutSpec) -> Result<Self, SelectorError> {
-        let names = |names: &'a [TargetName]| {
-            Scope::Names(names.iter().map(|one| (one.namespace.as_str(), one.name.as_str())).collect())
-        };
+    pub fn of(targets: &Targets, groups: &[TargetGroup]) -> Result<Self, SelectorError> {
+        let names = |names: &[TargetName]| Scope::Names(names.iter().cloned().collect());
         let parse =
             |selector: &LabelSelector, field: String| compile(selector).map_err(|why| SelectorError { field, why });
-        let targets = match &spec.targets.selector {
-            _ if !spec.targets.names.is_empty() => names(&spec.targets.names),
+        let reads_labels = needs_namespaces(targets);
+        let namespaces = targets.namespace_selector.as_ref();
+        let namespaces = namespaces.map(|one| parse(one, "spec.targets.namespaceSelector".to_owned())).transpose()?;
+        let targets = match &targets.selector {
+            _ if !targets.names.is_empty() => names(&targets.names),
             Some(selector) => Scope::Labels(parse(selector, "spec.targets.selector".to_owned())?),
-            None if spec.targets.all || spec.targets.namespace_selector.is_some() => Scope::All,
+            None if targets.all || namespaces.is_some() => Scope::All,
             // Such as in a copy of the object from which the names were left out.
             None => Scope::Names(BTreeSet::new()),
         };
-        let namespaces = spec.targets.namespace_selector.as_ref();
-        let namespaces = namespaces.map(|one| parse(one, "spec.targets.namespaceSelector".to_owned())).transpose()?;
-        let group = |(index, group): (usize, &'a super::api::TargetGroup)| match &group.selector {
+        let group = |(index, group): (usize, &TargetGroup)| match &group.selector {
             Some(selector) => Ok(Scope::Labels(parse(selector, format!("spec.groups[{index}].selector"))?)),
             None => Ok(names(&group.names)),
         };
-        let groups = spec.groups.iter().enumerate().map(group).collect::<Result<_, SelectorError>>()?;
-        Ok(Self { targets, namespaces, reads_labels: needs_namespaces(spec), groups })
+        let groups = groups.iter().enumerate().map(group).collect::<Result<_, SelectorError>>()?;
+        Ok(Self { targets, namespaces, reads_labels, groups })
     }
 
     /// Whether the rollout selects this object.
@@ -119,9 +121,9 @@ pub(super) fn not_found<'a>(spec: &PowerRolloutSpec, objects: impl Iterator<Item
     (count > 0).then(|| NotFound { count, names: unknown.iter().take(MAX_LISTED).map(name).collect() })
 }
 
-/// Whether the labels of namespaces have to be read to tell which objects a rollout selects.
-pub fn needs_namespaces(spec: &PowerRolloutSpec) -> bool {
-    let Some(selector) = &spec.targets.namespace_selector else { return false };
+/// Whether the labels of namespaces have to be read to tell which objects are selected.
+pub fn needs_namespaces(targets: &Targets) -> bool {
+    let Some(selector) = &targets.namespace_selector else { return false };
     let labels = selector.match_labels.iter().flatten().map(|(key, _)| key);
     let expressions = selector.match_expressions.iter().flatten().map(|expression| &expression.key);
     labels.chain(expressions).any(|key| key != NAMESPACE_NAME)
@@ -166,7 +168,7 @@ mod tests {
         ] {
             let spec = json!({ "action": "Hibernate", "targets": targets, "maxTargets": 1, "notAfter": "2026-11-21T18:00:00Z" });
             let spec: PowerRolloutSpec = serde_json::from_value(spec).unwrap();
-            let error = Members::of(&spec).unwrap_err().to_string();
+            let error = Members::of(&spec.targets, &spec.groups).unwrap_err().to_string();
             let expected = format!(r#"spec.targets.{field}: key env: "prod " is not the value of a label"#);
             assert!(error.starts_with(&expected), "{error}");
         }

@@ -24,7 +24,7 @@ mod window;
 use jiff::Timestamp;
 
 pub use member::{State, Target};
-pub use members::{Members, NamespaceLabels, needs_namespaces, place};
+pub use members::{Members, NAMESPACE_NAME, NamespaceLabels, needs_namespaces, place};
 pub use share::{Share, ShareError};
 pub use window::{Group, Window, decide};
 

@@ -179,6 +179,7 @@ pub(super) fn context<'a>(
         restores: spec.restore_of.as_ref().map(|other| other.uid.as_str()),
         attempt: status.attempt.unwrap_or_default(),
         started: status.started_at.as_ref().map_or(now, |at| at.0),
+        as_of: spec.as_of.as_ref().map(|at| at.0),
         may_start: !is_closed(spec, now),
     }
 }
@@ -221,6 +222,7 @@ fn facts<'a>(rollout: &member::Rollout<'_>, candidate: &Candidate<'a>, wanted: P
         observed: object.observed.power,
         created: object.identity.created,
         requested: object.desired.requested(),
+        wakes_at: object.desired.wakes_at(),
         mark: object.desired.mark.as_ref(),
         refused: obstacles.refused.as_deref().filter(|_| sleeps),
         deferred: obstacles.waits.as_deref().or(for_sleep).or(candidate.checked.map(|(why, _)| why)),

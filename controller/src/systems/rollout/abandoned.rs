@@ -201,7 +201,8 @@ mod tests {
         let turns = Arc::new(Turns::new(NonZeroUsize::MIN));
         let kind = FleetKind::of(&CLUSTER_DEPLOYMENT, fleet);
         let namespace = "hibernate-system".to_owned();
-        let new = |handle| Rollouts::new(handle, KINDS, vec![kind], Network::default(), namespace, turns);
+        let (network, governance) = (Network::default(), Arc::default());
+        let new = |handle| Rollouts::new(handle, KINDS, vec![kind], governance, network, namespace, turns);
         let kind = hub.term().watch().with(new);
         let listed = watched.into_iter().map(|one| Event::InitApply(serde_json::from_value(one).expect("a rollout")));
         let events: Vec<_> = [Event::Init].into_iter().chain(listed).chain([Event::InitDone]).map(Ok).collect();

@@ -49,6 +49,7 @@ use crate::runtime::{
     clock,
 };
 use crate::spoke::Network;
+use crate::systems::schedule::Governance;
 use fair::FairLimit;
 
 /// Rollouts of one page of the first list: each may have a megabyte of names.
@@ -82,10 +83,10 @@ const ACTION: &str = "Rollout";
 /// The system.
 pub struct Rollouts {
     handle: Handle<PowerRollout>,
-    /// The kinds that rollouts may be about.
-    kinds: Kinds,
-    /// Those that this controller watches.
+    /// The kinds that rollouts may be about, as far as this controller watches them.
     watched: Vec<FleetKind>,
+    /// Which schedule governs a target.
+    governance: Arc<Governance>,
     /// Something has changed that no fleet tells of.
     changes: Notify,
     /// How spokes are reached.
@@ -99,18 +100,19 @@ pub struct Rollouts {
 }
 
 impl Rollouts {
-    /// Works on the rollouts of this watch whose turn it is, and on targets of the watched kinds. Records are kept in
-    /// `namespace`.
+    /// Works on the rollouts of this watch whose turn it is, and on targets of the watched kinds, of which `governance`
+    /// says whose they are. Records are kept in `namespace`.
     pub fn new(
         handle: Handle<PowerRollout>,
         kinds: Kinds,
         watched: Vec<FleetKind>,
+        governance: Arc<Governance>,
         network: Network,
         namespace: String,
         queue: Arc<Turns>,
     ) -> Self {
-        let (facts, turns, snapshots) = (HubFacts::default(), checks::turns(), Snapshots::new(namespace));
-        Self { handle, kinds, watched, changes: Notify::new(), network, facts, turns, snapshots, queue }
+        let (facts, turns, snapshots) = (HubFacts::new(kinds), checks::turns(), Snapshots::new(namespace));
+        Self { handle, watched, governance, changes: Notify::new(), network, facts, turns, snapshots, queue }
     }
 
     /// The kind of a rollout's targets, if this controller watches it.
@@ -189,8 +191,7 @@ impl System for Rollouts {
             return Ok(Observed::Facts(observation));
         }
         let client = &self.hub().client;
-        let unguarded =
-            self.facts.unguarded(client, self.kinds).await.map_err(ReconcileError::read("the policy of rollouts"))?;
+        let unguarded = self.facts.unguarded(client).await.map_err(ReconcileError::read("the policy of rollouts"))?;
         observation.blocked = unguarded.or_else(|| unstamped(rollout));
         if let Some(left) = state.selection.remaining_ttl(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
             return Ok(Observed::Rest(Some(left)));
@@ -199,7 +200,9 @@ impl System for Rollouts {
             observation.upgrades =
                 self.facts.upgrades(client).await.map_err(ReconcileError::read("the ClusterGroupUpgrades"))?;
         }
-        members(self, &mut observation, &items, state).await?;
+        if !members(self, &mut observation, &items, state).await? {
+            return Ok(Observed::Rest(Some(UNLISTED)));
+        }
         observation.domains = observation.items.iter().map(|(item, _)| (kind.domain)(item)).collect();
         let now = observation.now;
         if rollout.spec.paused || is_closed(&rollout.spec, now) {

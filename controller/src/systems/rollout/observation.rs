@@ -89,13 +89,13 @@ pub async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc
 }
 
 /// Fills in the targets: the members of a rollout that has started, whatever their labels say now; otherwise those that
-/// it selects.
+/// it selects. False while not all schedules are listed, and a schedule has created the rollout.
 pub async fn members(
     rollouts: &Rollouts,
     observation: &mut Observation<'_>,
     items: &[Arc<Item>],
     state: &mut TargetState,
-) -> Reconciled<()> {
+) -> Reconciled<bool> {
     let (rollout, hub) = (observation.rollout, rollouts.hub());
     let known = if has_begun(rollout) {
         state.selection = Selection::default();
@@ -119,26 +119,43 @@ pub async fn members(
     }
     // A rollout that is blocked is judged every two seconds: it must not be read as often.
     if has_begun(rollout) || observation.blocked.is_some() {
-        return Ok(());
+        return Ok(true);
     }
     let whole = state.selection.of(rollouts, rollout).await?;
     if !is_known {
-        let namespaces = if needs_namespaces(&whole.spec) {
-            rollouts.facts.namespaces(&hub.client).await.map_err(ReconcileError::read("the namespaces"))?
+        let governed = match &whole.spec.scheduled_by {
+            None => None,
+            Some(by) => match rollouts.governance.governors() {
+                Some(governors) => Some((governors, by.uid.as_str())),
+                None => return Ok(false),
+            },
+        };
+        let needs = governed.as_ref().is_some_and(|(governors, _)| governors.need_namespaces());
+        let namespaces = if needs || needs_namespaces(&whole.spec.targets) {
+            rollouts.facts.namespaces.labels(&hub.client).await.map_err(ReconcileError::read("the namespaces"))?
         } else {
             Arc::default()
         };
-        match Members::of(&whole.spec) {
-            Ok(members) => observation.items = select(&members, items, &namespaces),
+        match Members::of(&whole.spec.targets, &whole.spec.groups) {
+            Ok(members) => {
+                observation.items = select(&members, items, &namespaces);
+                if let Some((governors, uid)) = &governed {
+                    let kind = &whole.spec.targets.kind;
+                    let is_its = |item: &Item| {
+                        governors.of(kind, &item.view, &namespaces).next().is_some_and(|one| one.uid == *uid)
+                    };
+                    observation.items.retain(|(item, _)| is_its(item));
+                }
+            }
             Err(error) => observation.blocked = Some(error.to_string()),
         }
     }
     observation.whole = Some(whole);
-    Ok(())
+    Ok(true)
 }
 
 /// The targets that the rollout selects.
-fn select(members: &Members<'_>, items: &[Arc<Item>], namespaces: &NamespaceLabels) -> Vec<(Arc<Item>, usize)> {
+fn select(members: &Members, items: &[Arc<Item>], namespaces: &NamespaceLabels) -> Vec<(Arc<Item>, usize)> {
     let selected = items.iter().filter(|item| members.cover(&item.view, namespaces));
     selected.map(|item| (item.clone(), members.group(&item.view))).collect()
 }

@@ -130,7 +130,7 @@ mod tests {
             assert_eq!(left["metadata"]["annotations"].as_object().map(serde_json::Map::len), Some(2));
             assert_eq!(unstamped(&rollout), None, "it may start");
             assert_eq!(left["spec"]["groups"].as_array().map(Vec::len), Some(2), "limits and approvals of groups stay");
-            let members = Members::of(&rollout.spec).expect("members");
+            let members = Members::of(&rollout.spec.targets, &rollout.spec.groups).expect("members");
             assert!(
                 !members.cover(&cluster.view(Some(&Settings::serving(&["aws"]))), &NamespaceLabels::new()),
                 "{targets}"

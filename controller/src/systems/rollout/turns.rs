@@ -110,12 +110,17 @@ fn is_reported(rollout: &PowerRollout) -> bool {
 /// Each action has a queue of its own: a Resume waits for no Hibernate, and for no Restore, which may be a sleep.
 fn admitted(all: &[Arc<Guarded<PowerRollout>>], limit: NonZeroUsize) -> HashSet<Key> {
     let mut queues: HashMap<(&str, Action), Vec<Queued<'_>>> = HashMap::new();
+    let mut admitted = HashSet::new();
     for rollout in all.iter().filter_map(|one| one.0.as_ref().ok()).filter(|rollout| !rests(rollout)) {
+        // A schedule has one at a time, and takes no turn from the person who wrote it.
+        if rollout.spec.scheduled_by.is_some() {
+            admitted.insert(key_of(rollout));
+            continue;
+        }
         let created = rollout.creation_timestamp().map(|at| at.0);
         let queue = queues.entry((requester(rollout), rollout.spec.action)).or_default();
         queue.push((!has_begun(rollout), created, rollout));
     }
-    let mut admitted = HashSet::new();
     for queue in queues.values_mut() {
         queue.sort_by(|one, other| {
             (one.0, one.1, &one.2.metadata.name).cmp(&(other.0, other.1, &other.2.metadata.name))

@@ -5,6 +5,7 @@ mod pools;
 mod printer;
 mod rollouts;
 mod schedule;
+mod schedules;
 mod table;
 mod upgrades;
 
@@ -173,7 +174,7 @@ fn warnings(item: &Item) -> Vec<String> {
             texts.into_iter().map(|text| format!("{name}: {text}")).collect()
         }
         Item::Database(database) => fdb::warning(database).into_iter().collect(),
-        Item::Pool(_) | Item::Rollout(_) | Item::Upgrade(_) => Vec::new(),
+        Item::Pool(_) | Item::Rollout(_) | Item::Upgrade(_) | Item::Schedule(_) => Vec::new(),
     }
 }
 
@@ -186,7 +187,7 @@ fn unread(targets: &[&TargetState]) -> Option<String> {
 }
 
 /// The name of an object and what is known of it, a sanitized line each. One of them may have a color.
-fn described(
+pub(in crate::cmd) fn described(
     name: &str,
     width: usize,
     fields: &[(&str, Option<String>)],

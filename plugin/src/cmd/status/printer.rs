@@ -11,7 +11,7 @@ use view::pool::PoolState;
 use view::{Item, ItemList};
 
 use super::table::{self, Table, Width};
-use super::{Change, Entry, Render, Style, pools, rollouts, schedule, upgrades};
+use super::{Change, Entry, Render, Style, pools, rollouts, schedule, schedules, upgrades};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::output;
 
@@ -48,7 +48,8 @@ impl Layout {
             Some(Shows::ClusterPool) => Self::Pools { namespaces },
             Some(Shows::Rollout) if !is_named => Self::Lines(rollouts::HEAD),
             Some(Shows::Upgrade) if !is_named => Self::Lines(upgrades::HEAD),
-            Some(Shows::FoundationDb | Shows::Rollout | Shows::Upgrade) => Self::Full,
+            Some(Shows::Schedule) if !is_named => Self::Lines(schedules::HEAD),
+            Some(Shows::FoundationDb | Shows::Rollout | Shows::Upgrade | Shows::Schedule) => Self::Full,
         }
     }
 }
@@ -184,6 +185,7 @@ fn rendered(item: &Item) -> Option<&dyn Render> {
         Item::Database(database) => Some(&**database),
         Item::Rollout(rollout) => Some(&**rollout),
         Item::Upgrade(upgrade) => Some(&**upgrade),
+        Item::Schedule(schedule) => Some(&**schedule),
         Item::Target(_) | Item::Pool(_) => None,
     }
 }

@@ -5,6 +5,7 @@
 //! | R1 | a starting write by a user who may not patch the targets | deny | policy |
 //! | R2 | a starting write without the stamp of its user; any other write that alters the stamp | deny | policy; the webhook at creation |
 //! | R3 | created with a notAfter that has passed or cannot be read | deny | webhook |
+//! | R4 | created with a scheduledBy by anyone but our controller | deny | policy; webhook |
 //!
 //! How the rows meet:
 //! - A *starting write* is one of the list [`STARTS`]: each that does more than to pause or to abort. The mutating
@@ -15,7 +16,8 @@
 //! - R3 needs a clock, so only the webhook can judge it. It judges creations alone: a rollout that is over can still be
 //!   changed.
 //! - Nothing else reaches the webhook, and no row judges a write that only pauses or aborts, or a deletion.
-//! - No identity is exempt: our controller writes only the status.
+//! - No identity is exempt. Our controller writes the status, and creates the rollouts of schedules: those carry the stamp
+//!   of the person who wrote the schedule. To the policy our controller is who may create `powerschedules/rollouts`.
 
 mod policy;
 mod rules;
@@ -29,15 +31,15 @@ use serde::Deserialize;
 
 use crate::admission::{self, Change, Denial, Evaluation, Exempts, Meta, Object, Written, metadata};
 use crate::read::lenient;
-pub use policy::{policy, starts_targets};
+pub use policy::{policy, starts_targets, starts_unless};
 pub use rules::RULES;
-pub use starts::{STAMPS, STARTS, STOPS, Start, stamp};
+pub use starts::{STARTS, STOPS, Start, stamp};
 
 /// Name of the `ValidatingAdmissionPolicy` that judges R1 and R2, and of its binding. The controller starts nothing
 /// without them.
 pub const POLICY: &str = "powerrollouts.hibernate.sh";
 
-/// Judges a new `PowerRollout` by rows R2 and R3.
+/// Judges a new `PowerRollout` by rows R2 to R4.
 pub fn judge(change: &Change<'_, Rollout>) -> Evaluation {
     admission::judge(change, RULES)
 }
@@ -57,6 +59,11 @@ impl Rollout {
     /// A field of the spec.
     pub fn field(&self, name: &str) -> Option<&Written> {
         self.spec.as_ref()?.get(name)
+    }
+
+    /// The schedule that it carries out, as it is written.
+    pub fn scheduled_by(&self) -> Option<&Written> {
+        self.field("scheduledBy").filter(|found| found.begin != "null")
     }
 }
 

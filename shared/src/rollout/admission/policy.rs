@@ -8,10 +8,13 @@ use k8s_openapi::api::admissionregistration::v1::{Validation, Variable};
 
 use super::super::api::Targets;
 use super::{POLICY, STARTS, STOPS, Start};
-use crate::admission::policy::{Deny, annotation_changes, forbid, list, not, variable, writes};
-use crate::annotation::keys::{GROUP, REQUESTED_AT, REQUESTED_BY};
+use crate::admission::policy::{Deny, forbid, list, not, own_stamp, variable, writes};
+use crate::annotation::keys::GROUP;
 use crate::kinds::{Kinds, POWER_ROLLOUT, TargetKind};
+use crate::schedule::api::POWER_SCHEDULE;
 
+/// The write creates the rollout of a schedule.
+const OF_SCHEDULE: &str = "oldObject == null && has(object.spec.scheduledBy)";
 /// Most namespaces that a rollout names. An authorization check has a fixed cost of 350,000: two fit into an expression
 /// (1,000,000), and 20 of them with all else into a policy (10,000,000).
 const MAX_NAMESPACES: usize = 20;
@@ -25,19 +28,25 @@ pub fn policy(kinds: Kinds) -> Deny {
 
 /// The write is one of the list [`STARTS`].
 pub fn starts_targets() -> String {
-    STARTS.map(expression).join("\n|| ")
+    starts_unless(&STOPS)
 }
 
-fn expression(start: Start) -> String {
+/// The write creates an object, or does more to its spec than to set these fields to true.
+pub fn starts_unless(stops: &[&str]) -> String {
+    STARTS.map(|start| expression(start, stops)).join("\n|| ")
+}
+
+fn expression(start: Start, stops: &[&str]) -> String {
     match start {
         Start::Created => "oldObject == null".to_owned(),
         Start::Unstopped => {
-            let ends =
-                |field| format!("(oldObject.?spec.?{field}.orValue(false) && !object.?spec.?{field}.orValue(false))");
-            STOPS.map(ends).join("\n|| ")
+            let ends = |field: &&str| {
+                format!("(oldObject.?spec.?{field}.orValue(false) && !object.?spec.?{field}.orValue(false))")
+            };
+            stops.iter().map(ends).collect::<Vec<_>>().join("\n|| ")
         }
         Start::Changed => {
-            let stops = format!("key in {}", list(&STOPS));
+            let stops = format!("key in {}", list(stops));
             format!(
                 "!object.spec.all(key, {stops} || (key in oldObject.spec && object.spec[key] == oldObject.spec[key]))
 || !oldObject.spec.all(key, {stops} || key in object.spec)"
@@ -147,28 +156,14 @@ fn validations(kinds: Kinds) -> Vec<Validation> {
             &format!("spec.targets.kind: found {kind}, must be a kind whose objects you may patch: you may not patch {resource}"),
         )
     }));
-    let writes = STARTS.map(Start::text).join("; ");
+    validations.extend(own_stamp("R2", OF_SCHEDULE, &STARTS.map(Start::text).join("; ")));
     validations.push(deny(
-        "R2",
+        "R4",
         &format!(
-            "!variables.startsTargets
-|| (object.metadata.?annotations[?'{REQUESTED_BY}'].orValue('') == request.userInfo.username
-  && object.metadata.?annotations[?'{REQUESTED_AT}'].orValue('') != '')"
+            "!({OF_SCHEDULE}) || authorizer.group('{GROUP}').resource('{}').subresource('rollouts').check('create').allowed()",
+            POWER_SCHEDULE.plural
         ),
-        &format!(
-            "metadata.annotations: found no {REQUESTED_BY} that is you, with {REQUESTED_AT}: the mutating webhook must write both in this write ({writes}), and did not run; try again"
-        ),
-    ));
-    validations.push(deny(
-        "R2",
-        &format!(
-            "variables.startsTargets || !({} || {})",
-            annotation_changes(REQUESTED_BY),
-            annotation_changes(REQUESTED_AT)
-        ),
-        &format!(
-            "metadata.annotations: found another {REQUESTED_BY} or {REQUESTED_AT}, must be as before: the mutating webhook writes both, and only in these writes: {writes}"
-        ),
+        "spec.scheduledBy: found a schedule, must be left out: only the controller creates the rollouts of schedules",
     ));
     validations
 }
@@ -190,7 +185,7 @@ mod tests {
             assert!(!message.contains('\''), "{message}");
             rows.push(row);
         }
-        assert_eq!(rows.split_off(MAX_NAMESPACES + 2 + of_scope(KINDS, false).count()), ["(R2)", "(R2)"]);
+        assert_eq!(rows.split_off(MAX_NAMESPACES + 2 + of_scope(KINDS, false).count()), ["(R2)", "(R2)", "(R4)"]);
         assert!(rows.iter().all(|row| row == "(R1)"), "{rows:?}");
     }
 }

@@ -1,32 +1,30 @@
 //! Rows R2 and R3 of a new rollout, one function each.
 
 use super::Rollout;
-use crate::admission::{Change, Fault, Rule, Verdict, annotation_field};
+use crate::admission::stamp::own_stamp;
+use crate::admission::{Change, Fault, Rule, Verdict};
 use crate::annotation::{format, keys};
 
 /// The table.
-pub const RULES: &[Rule<Rollout>] =
-    &[Rule { row: "R2", judge: stamped }, Rule { row: "R3", judge: not_after_is_to_come }];
+pub const RULES: &[Rule<Rollout>] = &[
+    Rule { row: "R2", judge: stamped },
+    Rule { row: "R3", judge: not_after_is_to_come },
+    Rule { row: "R4", judge: scheduled },
+];
 
 /// R2
 fn stamped(change: &Change<'_, Rollout>) -> Verdict {
-    let (found, user) = (change.new_annotation(keys::REQUESTED_BY), change.user.username.as_str());
-    let key = match change.new_annotation(keys::REQUESTED_AT) {
-        _ if !change.starts_targets() => return Verdict::Allow,
-        _ if found != Some(user) => keys::REQUESTED_BY,
-        None => keys::REQUESTED_AT,
-        Some(_) => return Verdict::Allow,
+    let of_schedule = change.is_of_schedule() && change.new_annotation(keys::REQUESTED_BY).is_some();
+    if of_schedule || !change.starts_targets() { Verdict::Allow } else { own_stamp(change) }
+}
+
+/// R4
+fn scheduled(change: &Change<'_, Rollout>) -> Verdict {
+    let Some(found) = change.new.scheduled_by().filter(|_| change.creates() && !change.is_by_controller()) else {
+        return Verdict::Allow;
     };
-    let found = change.new_annotation(key).map_or_else(|| "none".to_owned(), |found| format!("{found:?}"));
-    let right =
-        if key == keys::REQUESTED_BY { format!("{user:?}, who asks") } else { "the time of the request".to_owned() };
-    Verdict::deny(
-        Fault::Forbidden,
-        annotation_field(key),
-        format!(
-            "found {found}, must be {right}: the audit stamp is missing because the mutating webhook did not run; try again"
-        ),
-    )
+    let message = format!("found {found}, must be left out: only the controller creates the rollouts of schedules");
+    Verdict::deny(Fault::Forbidden, "spec.scheduledBy", message)
 }
 
 /// R3. Without the field the schema speaks.

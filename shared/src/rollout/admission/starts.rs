@@ -4,9 +4,9 @@
 //! It names what stops a rollout, and everything else starts targets: so does a field that is yet to be invented.
 
 use super::Rollout;
-use crate::admission::stamp::restore;
+use crate::admission::stamp::stamp_author;
 use crate::admission::{Change, Edits};
-use crate::annotation::{format, keys};
+use crate::annotation::keys;
 
 /// Fields of the spec that stop a rollout while they are true.
 pub const STOPS: [&str; 2] = ["paused", "abort"];
@@ -57,21 +57,16 @@ impl Change<'_, Rollout> {
     pub fn starts_targets(&self) -> bool {
         STARTS.iter().any(|start| start.is(self))
     }
+
+    /// Whether our controller creates the rollout of a schedule.
+    pub fn is_of_schedule(&self) -> bool {
+        self.creates() && self.is_by_controller() && self.new.scheduled_by().is_some()
+    }
 }
 
-/// The stamp: who lets targets start, and when.
-pub const STAMPS: [&str; 2] = [keys::REQUESTED_BY, keys::REQUESTED_AT];
-
-/// Stamps a write that lets targets start; forged stamps are overwritten. In every other write a stamp that is missing
-/// is put back, and the policy judges whether it is another.
+/// Stamps a write that lets targets start. The rollout of a schedule keeps the person whom our controller names: who wrote
+/// the schedule.
 pub fn stamp(change: &Change<'_, Rollout>) -> Edits {
-    if !change.starts_targets() {
-        return restore(change, STAMPS, Edits::default());
-    }
-    let found = |key| change.new_annotation(key);
-    Edits::default().want(keys::REQUESTED_BY, found(keys::REQUESTED_BY), Some(change.user.username.clone())).want(
-        keys::REQUESTED_AT,
-        found(keys::REQUESTED_AT),
-        Some(format::seconds(change.now)),
-    )
+    let edits = stamp_author(change, change.starts_targets());
+    if change.is_of_schedule() { edits.without(keys::REQUESTED_BY) } else { edits }
 }

@@ -10,7 +10,16 @@ use crate::rollout::member::{Facts, Member, MemberState, Rollout, judge};
 const OURS: &str = "ours";
 
 fn rollout(action: Action) -> Rollout<'static> {
-    Rollout { name: "night", uid: OURS, action, restores: None, attempt: 0, started: ago(600), may_start: true }
+    Rollout {
+        name: "night",
+        uid: OURS,
+        action,
+        restores: None,
+        attempt: 0,
+        started: ago(600),
+        as_of: None,
+        may_start: true,
+    }
 }
 
 /// Awake for a day, without a newer request.
@@ -21,6 +30,7 @@ fn awake() -> Facts<'static> {
         observed: Some((Power::Running, long)),
         created: long,
         requested: Some(before),
+        wakes_at: None,
         mark: None,
         refused: None,
         deferred: None,
@@ -185,4 +195,28 @@ fn a_restore_gives_back_what_the_records_of_the_other_rollout_say() {
     let own = Mark { action: Action::Restore, ..claim(OURS, Power::Running) };
     let claimed = Facts { mark: Some(&own), observed: None, ..awake() };
     assert_eq!(judge(&undo, &claimed).unwrap().label, MemberState::Progressing);
+}
+
+#[test]
+fn what_was_changed_since_a_schedule_asked_is_left_as_it_is() {
+    let at = |action, as_of| Rollout { as_of: Some(ago(as_of)), ..rollout(action) };
+    let of = |rollout: &Rollout<'_>, facts: &Facts<'_>| {
+        let member = judge(rollout, facts).expect("a member");
+        (member.state, member.reason)
+    };
+    let (night, overridden) =
+        (at(Action::Hibernate, 7_200), "a newer request was made after its schedule asked for this state");
+    assert_eq!(of(&night, &awake()), (State::Excluded, overridden.to_owned()), "the rollout is late");
+    assert_eq!(of(&at(Action::Hibernate, 3_600), &awake()).0, State::Pending, "in the second of the edge");
+    let morning = at(Action::Resume, 600);
+    let asleep = Facts { desired: Power::Hibernating, observed: Some((Power::Hibernating, ago(9_000))), ..awake() };
+    assert_eq!(of(&morning, &asleep).0, State::Pending);
+    let (state, reason) = of(&morning, &Facts { wakes_at: Some(ago(-60)), ..asleep });
+    assert!(state == State::Excluded && reason.ends_with("as requested: a schedule wakes it no earlier"), "{reason}");
+    assert_eq!(of(&morning, &Facts { wakes_at: Some(ago(601)), ..asleep }).0, State::Pending);
+    assert_eq!(
+        of(&rollout(Action::Resume), &Facts { wakes_at: Some(ago(-60)), ..asleep }).0,
+        State::Pending,
+        "a person's"
+    );
 }

@@ -163,7 +163,7 @@ impl Hub {
         let is_current = self.snapshot_of == Some(Snapshot::generation(&self.rollout));
         let snapshot = self.snapshot.as_ref().filter(|_| (begun || self.adopted) && is_current);
         assert!(!begun || snapshot.is_some() || self.snapshot.is_none(), "the members that it started with are gone");
-        let members = Members::of(&self.rollout.spec).unwrap();
+        let members = Members::of(&self.rollout.spec.targets, &self.rollout.spec.groups).unwrap();
         let group = move |object: &View| match snapshot {
             Some(snapshot) => snapshot.group(object.identity.uid),
             None => members.cover(object, &NamespaceLabels::new()).then(|| members.group(object)),

@@ -8,7 +8,8 @@ use crate::rollout::member::MemberState;
 const TYPICAL: i64 = 60;
 
 fn forecast_of(hub: &Hub) -> (Vec<View>, Forecast) {
-    let (observed, members) = (hub.observed(), Members::of(&hub.rollout.spec).unwrap());
+    let (observed, members) =
+        (hub.observed(), Members::of(&hub.rollout.spec.targets, &hub.rollout.spec.groups).unwrap());
     let subject = |object: &View| Subject {
         object: object.clone(),
         group: members.group(object),

@@ -193,7 +193,7 @@ fn selectors_and_groups_choose_by_labels_and_namespaces() {
         "groups": [{ "name": "one", "selector": { "matchExpressions": [{ "key": "tier", "operator": "In", "values": ["canary"] }] } }],
     });
     let rollout = rollout(&spec);
-    let members = Members::of(&rollout.spec).unwrap();
+    let members = Members::of(&rollout.spec.targets, &rollout.spec.groups).unwrap();
     let object = |labels: Value, namespace: &str| {
         let change = json!({ "metadata": { "labels": labels, "namespace": namespace } });
         cluster("a", &change).view(Some(&Settings::serving(&["aws"])))
@@ -208,7 +208,7 @@ fn selectors_and_groups_choose_by_labels_and_namespaces() {
         let object = object(labels, namespace);
         assert_eq!((members.cover(&object, &namespaces), members.group(&object)), (covered, group), "{object:?}");
     }
-    assert!(crate::rollout::needs_namespaces(&rollout.spec));
+    assert!(crate::rollout::needs_namespaces(&rollout.spec.targets));
 }
 
 fn domain_of(cluster: &ClusterDeployment) -> String {

@@ -1,0 +1,327 @@
+//! `PowerSchedules` and `ClusterPowerSchedules`: at each edge one rollout, as `shared::schedule` plans it.
+//!
+//! A schedule creates rollouts as a `CronJob` creates Jobs. The name of a rollout says which schedule and which edge it is
+//! of, so that no edge has two, whoever leads; the status says which edge was the last one.
+
+mod calendars;
+mod governance;
+mod report;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::select_all;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::runtime::events::EventType;
+use serde::Serialize;
+use shared::annotation::{format, keys};
+use shared::duration::age;
+use shared::kinds::Kinds;
+use shared::power::Power;
+use shared::rollout::api::{PowerRollout, TargetName};
+use shared::schedule::admission::policy;
+use shared::schedule::api::{POWER_SCHEDULE, Schedule, WORKLOADS};
+use shared::schedule::decide::{By, Decision, Facts, Hold, decide};
+use shared::schedule::rollout::{name, rollout};
+use shared::schedule::timetable::{Edge, Timetable};
+use shared::text::{sanitize_chain, sanitize_to};
+use tokio::time::Instant;
+use tracing::info;
+
+use self::calendars::Calendars;
+pub use self::governance::{Governance, ScheduledRollouts};
+use super::guard::{Namespaces, PolicyGuard};
+use crate::fleet::FleetKind;
+use crate::runtime::hub::{full_name, key_of};
+use crate::runtime::{
+    Acted, Class, Done, Handle, Hub, Key, Object, Observed, ReconcileError, Reconciled, Settings, System, Target,
+    WriteError, clock,
+};
+
+/// Schedules of one page of the first list: each may have a megabyte of names.
+const PAGE_SIZE: u32 = 10;
+/// Schedules of one namespace that are reconciled at once.
+const CONCURRENCY: u16 = 32;
+/// How long a reconcile may take: some reads and writes.
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(1);
+/// How often calendars are read again.
+const CALENDARS_KEPT: Duration = Duration::from_mins(10);
+/// How often it is checked whether an edge still cannot be acted on.
+const BLOCKED: Duration = Duration::from_secs(10);
+/// Changes of targets within this time are one change.
+const DEBOUNCE: Duration = Duration::from_secs(1);
+/// Longest reason why nothing happens, in characters.
+const MAX_BLOCKED: usize = 512;
+
+/// What Events about schedules are about.
+const ACTION: &str = "Schedule";
+
+/// The system, for one of the two kinds.
+pub struct Schedules<S: Schedule + Object> {
+    handle: Handle<S>,
+    /// The rollouts of schedules.
+    rollouts: Arc<ScheduledRollouts>,
+    /// Which schedule governs a target.
+    governance: Arc<Governance>,
+    /// The kinds of targets that this controller watches.
+    watched: Vec<FleetKind>,
+    namespaces: Namespaces,
+    guard: PolicyGuard,
+    /// Where the calendars of cluster-wide schedules are.
+    namespace: String,
+}
+
+impl<S: Schedule + Object> Schedules<S> {
+    /// Works on the schedules of this watch, for targets of these kinds. `namespace`: that of the controller.
+    pub fn new(
+        handle: Handle<S>,
+        kinds: Kinds,
+        watched: Vec<FleetKind>,
+        (rollouts, governance): (Arc<ScheduledRollouts>, Arc<Governance>),
+        namespace: String,
+    ) -> Self {
+        let (namespaces, guard) = (Namespaces::default(), PolicyGuard::new(policy(kinds)));
+        Self { handle, rollouts, governance, watched, namespaces, guard, namespace }
+    }
+
+    /// Targets that are to run and have a hold, with the schedule of this kind that governs them.
+    async fn holds(&self) -> Reconciled<Vec<(Key, Hold)>> {
+        let Some(governors) = self.governance.governors() else { return Ok(Vec::new()) };
+        let is_own = S::kind(&()) == POWER_SCHEDULE.kind;
+        let mut labels = Arc::default();
+        let mut holds = Vec::new();
+        for kind in &self.watched {
+            for item in kind.fleet.items().unwrap_or_default() {
+                let desired = &item.view.desired;
+                let Some((until, requested)) = desired.held_until().zip(desired.requested()) else { continue };
+                if desired.power == Power::Hibernating {
+                    continue;
+                }
+                if governors.need_namespaces() {
+                    let read = self.namespaces.labels(&self.handle.hub.client).await;
+                    labels = read.map_err(ReconcileError::read("the namespaces"))?;
+                }
+                let governor = governors.of(kind.row.kind.kind, &item.view, &labels).next();
+                let Some(governor) = governor.filter(|one| one.namespace.is_some() == is_own) else { continue };
+                let (namespace, name) = item.key();
+                let hold = Hold { target: TargetName { namespace, name }, until, requested };
+                holds.push(((governor.namespace.clone().unwrap_or_default(), governor.name.clone()), hold));
+            }
+        }
+        Ok(holds)
+    }
+}
+
+/// What is remembered of a schedule between two reconciles.
+#[derive(Default)]
+pub struct TargetState {
+    /// The generation that was read, with what its calendars said, and when.
+    read: Option<(Option<i64>, Instant, Reading)>,
+}
+
+/// A schedule that is ready to answer, or why it is not.
+type Reading = Result<Arc<Timetable>, String>;
+
+/// The facts of one reconcile.
+pub struct Observation<'a, S> {
+    schedule: &'a S,
+    reading: Reading,
+    /// The person who wrote the schedule, and when.
+    author: Option<(&'a str, Timestamp)>,
+    /// The rollout of the last edge.
+    rollout: Option<Arc<PowerRollout>>,
+    /// Targets that it governs and that have a hold.
+    holds: Vec<Hold>,
+    now: Timestamp,
+    /// The edge that was acted on, and the rollout or why there is none.
+    acted: Option<(Edge, Result<String, String>)>,
+    /// Why the edge that is due cannot be acted on.
+    blocked: Option<String>,
+}
+
+impl<S: Schedule + Object + Serialize> System for Schedules<S> {
+    type Object = S;
+    type State = TargetState;
+    type Facts<'a> = Observation<'a, S>;
+    type Plan = Option<Decision>;
+
+    const NAME: &'static str = "schedule";
+    const ACTION: &'static str = ACTION;
+    const SETTINGS: Settings =
+        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK };
+
+    fn hub(&self) -> &Hub {
+        &self.handle.hub
+    }
+
+    async fn observe<'a>(&self, schedule: &'a S, target: &mut Target<Self>) -> Reconciled<Observed<Self::Facts<'a>>> {
+        if schedule.meta().deletion_timestamp.is_some() {
+            return Ok(Observed::Rest(None));
+        }
+        let generation = schedule.meta().generation;
+        let has_calendars = !schedule.spec().calendars.is_empty();
+        let is_read = |(of, at, _): &&(Option<i64>, Instant, Reading)| {
+            *of == generation && (!has_calendars || at.elapsed() < CALENDARS_KEPT)
+        };
+        let reading = if let Some((.., reading)) = target.state.read.as_ref().filter(is_read) {
+            reading.clone()
+        } else {
+            let reading = self.read(schedule).await?;
+            target.state.read = Some((generation, Instant::now(), reading.clone()));
+            reading
+        };
+        let annotation = |key: &str| schedule.annotations().get(key).filter(|value| !value.is_empty());
+        let author = annotation(keys::REQUESTED_BY).map(String::as_str);
+        let author = author.zip(annotation(keys::REQUESTED_AT).and_then(|text| format::time(text)));
+        let last = schedule.status().and_then(|status| status.last_edge.as_ref()?.rollout.as_deref());
+        let rollout = last.and_then(|name| self.rollouts.find(name));
+        let (key, now) = (key_of(schedule), clock::now());
+        let holds = self.holds().await?.into_iter().filter(|(of, _)| *of == key).map(|(_, hold)| hold).collect();
+        Ok(Observed::Facts(Observation { schedule, reading, author, rollout, holds, now, acted: None, blocked: None }))
+    }
+
+    fn decide(&self, seen: &Observation<'_, S>) -> Option<Decision> {
+        let (timetable, (_, written)) = (seen.reading.as_ref().ok()?, seen.author?);
+        let (spec, status) = (seen.schedule.spec(), seen.schedule.status());
+        Some(decide(&Facts { spec, timetable, status, written, holds: &seen.holds, now: seen.now }))
+    }
+
+    async fn act(&self, seen: &mut Self::Facts<'_>, plan: &mut Self::Plan, _: &mut Target<Self>) -> Reconciled<Acted> {
+        let schedule = seen.schedule;
+        seen.blocked = unready(schedule);
+        let due = plan.as_mut().and_then(|plan| plan.due.take()).filter(|_| seen.blocked.is_none());
+        let (Some(due), Ok(timetable), Some((author, _))) = (due, &seen.reading, seen.author) else {
+            return Ok(Acted::Nothing);
+        };
+        let edge = due.edge;
+        let until = match due.by {
+            By::TooShort(wake) => {
+                let why = format!("skipped: the targets would wake again at {}", format::seconds(wake));
+                seen.acted = Some((edge, Err(why)));
+                return Ok(Acted::Nothing);
+            }
+            By::Rollout(until) => until,
+        };
+        // The targets of a hold that has ended are due until the rollout has started them.
+        if self.rollouts.find(&name(schedule, edge.at, &due.targets)).is_some_and(|found| is_ours(schedule, &found)) {
+            seen.acted = Some((edge, Ok(name(schedule, edge.at, &due.targets))));
+            return Ok(Acted::Nothing);
+        }
+        let unguarded = self.guard.missing(&self.hub().client).await;
+        seen.blocked = unguarded.map_err(ReconcileError::read("the policy of schedules"))?;
+        if seen.blocked.is_some() {
+            return Ok(Acted::Nothing);
+        }
+        let source = timetable.describe(edge.source, schedule.spec());
+        let wanted = rollout(schedule, &due, &source, author, until);
+        match self.hub().store(&wanted).await {
+            Ok(_) => info!(schedule = full_name(schedule), rollout = wanted.name_any(), "edge"),
+            // An earlier leader has created it.
+            Err(WriteError::Conflict(_)) if self.is_ours(schedule, &wanted).await? => {}
+            Err(error) if matches!(error.class(), Class::NotLeader) => return Err(ReconcileError::not_leader()),
+            Err(error) => {
+                let error = ReconcileError::of_other("Create", "create the rollout")(error);
+                seen.blocked = Some(sanitize_to(&sanitize_chain(&error), MAX_BLOCKED));
+                return Ok(Acted::Nothing);
+            }
+        }
+        seen.acted = Some((edge, Ok(wanted.name_any())));
+        Ok(Acted::Nothing)
+    }
+
+    async fn report(
+        &self,
+        seen: &mut Self::Facts<'_>,
+        plan: &mut Self::Plan,
+        target: &mut Target<Self>,
+    ) -> Reconciled<Done> {
+        let written = report::write(self, seen, plan.as_ref()).await?;
+        let changed = written.is_some();
+        if let Some(written) = &written {
+            target.wrote(written);
+        }
+        if let Some((edge, outcome)) = seen.acted.as_ref().filter(|_| changed) {
+            let (reason, note) = match outcome {
+                Ok(rollout) if edge.power == Power::Hibernating => ("Sleep", format!("rollout {rollout}")),
+                Ok(rollout) => ("Wake", format!("rollout {rollout}")),
+                Err(why) => ("Skipped", why.clone()),
+            };
+            let (reference, name) = (seen.schedule.object_ref(&()), full_name(seen.schedule));
+            self.hub().events.publish(&reference, &name, EventType::Normal, (ACTION, reason), &note).await;
+        }
+        let next = plan.as_ref().and_then(|plan| plan.next.first()).map(|edge| age(seen.now, edge.at));
+        let hold = plan.as_ref().and_then(|plan| plan.hold_ends).map(|at| age(seen.now, at));
+        let calendars = Some(CALENDARS_KEPT).filter(|_| !seen.schedule.spec().calendars.is_empty());
+        let blocked = Some(BLOCKED).filter(|_| seen.blocked.is_some());
+        Ok(Done { requeue: [next, hold, calendars, blocked].into_iter().flatten().min(), changed })
+    }
+
+    async fn follow(&self) {
+        self.handle.listed().await;
+        let rollouts = async {
+            loop {
+                for schedule in self.rollouts.changed(&S::kind(&())).await {
+                    self.handle.trigger(schedule);
+                }
+            }
+        };
+        // An edge is due by the clock that people read, and a reconcile waits by another one.
+        let clocks = async {
+            loop {
+                clock::stepped().await;
+                for schedule in self.handle.objects() {
+                    self.handle.trigger(key_of(&*schedule));
+                }
+            }
+        };
+        let holds = async {
+            loop {
+                let _ = select_all(self.watched.iter().map(|kind| kind.fleet.changed())).await;
+                tokio::time::sleep(DEBOUNCE).await;
+                let held = self.holds().await.unwrap_or_default();
+                let keys: BTreeSet<Key> = held.into_iter().map(|(key, _)| key).collect();
+                for key in keys {
+                    self.handle.trigger(key);
+                }
+            }
+        };
+        tokio::join!(rollouts, clocks, holds);
+    }
+}
+
+impl<S: Schedule + Object> Schedules<S> {
+    /// Reads the calendars of a schedule, and makes it ready to answer.
+    async fn read(&self, schedule: &S) -> Reconciled<Reading> {
+        let namespace = schedule.namespace().unwrap_or_else(|| self.namespace.clone());
+        let calendars = Calendars { hub: &self.handle.hub, namespace: &namespace };
+        let mut lines = Vec::new();
+        for (index, reference) in schedule.spec().calendars.iter().enumerate() {
+            match calendars.read(reference).await? {
+                Ok(read) => lines.push(read),
+                Err(why) => return Ok(Err(format!("spec.calendars[{index}]: {why}"))),
+            }
+        }
+        Ok(Timetable::of(schedule.spec(), &lines).map(Arc::new).map_err(|faults| {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            sanitize_to(&faults.join("; "), MAX_BLOCKED)
+        }))
+    }
+
+    /// Whether the rollout of this name is of this schedule.
+    async fn is_ours(&self, schedule: &S, wanted: &PowerRollout) -> Reconciled<bool> {
+        let found = self.handle.hub.find(wanted).await.map_err(ReconcileError::read("the rollout of the edge"))?;
+        Ok(found.is_some_and(|found| is_ours(schedule, &found)))
+    }
+}
+
+fn is_ours(schedule: &impl Schedule, rollout: &PowerRollout) -> bool {
+    rollout.spec.scheduled_by.as_ref().is_some_and(|by| Some(&by.uid) == schedule.meta().uid.as_ref())
+}
+
+/// Why this controller acts on no edge of a schedule.
+fn unready(schedule: &impl Schedule) -> Option<String> {
+    (schedule.spec().targets.kind == WORKLOADS)
+        .then(|| format!("spec.targets.kind: this hibernate-controller does not serve {WORKLOADS} yet"))
+}

@@ -1,0 +1,52 @@
+//! Who may write schedules, and whose stamp says so: rows S1 and S2 as a `ValidatingAdmissionPolicy`.
+//!
+//! Our controller writes the targets of a schedule, so the right to write schedules would otherwise be the right to
+//! hibernate any cluster. The policy asks the API server's authorizer, and judges every user.
+
+use k8s_openapi::api::admissionregistration::v1::Validation;
+
+use super::super::api::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE, WORKLOADS, workload_kinds};
+use super::POLICY;
+use crate::admission::policy::{Deny, forbid, own_stamp, variable, writes};
+use crate::annotation::keys::GROUP;
+use crate::kinds::{CLUSTER_DEPLOYMENT, Kind, Kinds};
+use crate::rollout::admission::starts_unless;
+
+/// The policy for schedules over these kinds. The manifests install it, and the controller acts on no schedule unless the
+/// hub has it as it is here.
+pub fn policy(kinds: Kinds) -> Deny {
+    let resources = [POWER_SCHEDULE.plural, CLUSTER_POWER_SCHEDULE.plural];
+    let schedules = writes(GROUP, &["v1alpha1"], &["CREATE", "UPDATE"], &resources, "*");
+    let variables = vec![
+        variable("startsTargets", starts_unless(&["suspend"])),
+        variable("kind", format!("object.spec.targets.?kind.orValue('{}')", CLUSTER_DEPLOYMENT.kind.kind)),
+        variable("within", "object.metadata.?namespace.orValue('')"),
+    ];
+    Deny { name: POLICY, rules: vec![schedules], variables, validations: validations(kinds) }
+}
+
+fn validations(kinds: Kinds) -> Vec<Validation> {
+    let of_rollouts = kinds.in_rollouts().map(|row| (row.kind.kind, &row.kind));
+    let of_workloads = workload_kinds().into_iter().map(|kind| (WORKLOADS, kind));
+    let mut validations: Vec<Validation> =
+        of_rollouts.chain(of_workloads).map(|(kind, resource)| may_patch(kind, resource)).collect();
+    validations.extend(own_stamp("S2", "false", "create; suspend to false; any other change of the spec"));
+    validations
+}
+
+/// S1: of a schedule for targets of this kind, the user may patch these objects.
+fn may_patch(kind: &str, resource: &Kind) -> Validation {
+    let check = |namespace: &str| {
+        let (group, resource) = (resource.group, resource.plural);
+        format!("authorizer.group('{group}').resource('{resource}'){namespace}.check('patch').allowed()")
+    };
+    let (own, everywhere, resource) = (check(".namespace(variables.within)"), check(""), resource.resource_name());
+    forbid(
+        format!(
+            "!variables.startsTargets || variables.kind != '{kind}' || (variables.within == '' ? {everywhere} : {own})"
+        ),
+        format!(
+            "spec.targets.kind: found {kind}, must be a kind whose objects you may patch, in the namespace of a PowerSchedule or in every namespace for a ClusterPowerSchedule: you may not patch {resource} (S1)"
+        ),
+    )
+}

@@ -1,0 +1,130 @@
+//! Which edge of a schedule is due, and what comes next.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::api::{ScheduleSpec, ScheduleStatus};
+use super::timetable::{Edge, Source, Timetable};
+use crate::duration::{after, age};
+use crate::power::Power;
+use crate::rollout::api::TargetName;
+use crate::rollout::draft::MAX_NAMES;
+
+/// Edges to come in the status.
+const SHOWN: usize = 3;
+/// How old an `applyAt` may be when it is written.
+pub const APPLY_WINDOW: Duration = Duration::from_mins(10);
+/// How long a rollout stays open that no edge follows.
+const OPEN: Duration = Duration::from_hours(30 * 24);
+
+/// A target that is held awake, or was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The target.
+    pub target: TargetName,
+    /// Until when.
+    pub until: Timestamp,
+    /// When its state was requested.
+    pub requested: Timestamp,
+}
+
+/// What one decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The schedule.
+    pub spec: &'a ScheduleSpec,
+    /// The same, ready to answer.
+    pub timetable: &'a Timetable,
+    /// What was observed of it before.
+    pub status: Option<&'a ScheduleStatus>,
+    /// When it was written last: an edge before that is none of this schedule.
+    pub written: Timestamp,
+    /// Targets that it governs, that are to run, and that have a hold.
+    pub holds: &'a [Hold],
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What is to be done for a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What is due now.
+    pub due: Option<Due>,
+    /// The next edges.
+    pub next: Vec<Edge>,
+    /// The state that the schedule asks for now.
+    pub state: Option<Power>,
+    /// When the next hold ends.
+    pub hold_ends: Option<Timestamp>,
+}
+
+/// An edge that is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// The edge.
+    pub edge: Edge,
+    /// How it is carried out.
+    pub by: By,
+    /// The targets that it is about; all of the schedule if there are none.
+    pub targets: Vec<TargetName>,
+}
+
+/// How an edge is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// By a rollout that starts targets until this time.
+    Rollout(Timestamp),
+    /// Not at all: the sleep would end at this time, too soon.
+    TooShort(Timestamp),
+}
+
+/// Decides. A suspended schedule has no edges. Of missed edges the last one alone is due, however late.
+pub fn decide(facts: &Facts<'_>) -> Decision {
+    let Facts { spec, timetable, status, written, holds, now } = *facts;
+    if spec.suspend {
+        return Decision { due: None, next: Vec::new(), state: None, hold_ends: None };
+    }
+    let (next, state) = (timetable.next(now, SHOWN), timetable.state(now));
+    let acted = status.and_then(|status| status.last_edge.as_ref()).map_or(Timestamp::MIN, |edge| edge.at.0);
+    let applied = applied(facts).filter(|edge| edge.at > acted);
+    let edge = timetable.last(written.max(acted), now).into_iter().chain(applied).max_by_key(|edge| edge.at);
+    let due = match edge {
+        Some(edge) => Some((edge, Vec::new())),
+        None if state == Some(Power::Hibernating) => ended_holds(facts),
+        None => None,
+    };
+    let due = due.map(|(edge, targets)| Due { by: by(facts, &edge, &next), edge, targets });
+    let hold_ends = holds.iter().map(|hold| hold.until).filter(|until| *until > now).min();
+    Decision { due, next, state, hold_ends }
+}
+
+/// Targets that were woken with a hold since they were to sleep, and whose hold has ended: they sleep again. What was woken
+/// without one stays awake until the next edge.
+fn ended_holds(facts: &Facts<'_>) -> Option<(Edge, Vec<TargetName>)> {
+    let since = facts.timetable.since(facts.now).unwrap_or(Timestamp::MIN).max(facts.written);
+    let is_over = |hold: &&Hold| since < hold.requested && hold.requested <= hold.until && hold.until <= facts.now;
+    let mut over: Vec<&Hold> = facts.holds.iter().filter(is_over).collect();
+    over.sort_by(|one, other| one.target.cmp(&other.target));
+    over.truncate(MAX_NAMES);
+    let at = over.iter().map(|hold| hold.until).max()?;
+    let edge = Edge { at, power: Power::Hibernating, source: Source::Hold };
+    Some((edge, over.into_iter().map(|hold| hold.target.clone()).collect()))
+}
+
+fn by(facts: &Facts<'_>, edge: &Edge, next: &[Edge]) -> By {
+    let wake = next.iter().find(|edge| edge.power == Power::Running).map(|edge| edge.at);
+    let is_short = |wake: &Timestamp| age(facts.now, *wake) < facts.timetable.minimum_sleep();
+    match wake.filter(|wake| edge.power == Power::Hibernating && is_short(wake)) {
+        Some(wake) => By::TooShort(wake),
+        None => By::Rollout(next.first().map_or_else(|| after(facts.now, OPEN), |edge| edge.at)),
+    }
+}
+
+/// The state that was asked for by hand. An `applyAt` that was written long after its time, such as from a file, is none.
+fn applied(facts: &Facts<'_>) -> Option<Edge> {
+    let at = facts.spec.apply_at.as_ref()?.0;
+    let is_fresh = at <= facts.now && age(at, facts.written) < APPLY_WINDOW;
+    let power = facts.timetable.state(at).filter(|_| is_fresh)?;
+    Some(Edge { at, power, source: Source::Apply })
+}

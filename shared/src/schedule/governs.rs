@@ -1,0 +1,98 @@
+//! Which schedule governs a target: exactly one does.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::api::Schedule;
+use super::rollout::targets;
+use crate::kinds::View;
+use crate::rollout::{Members, NamespaceLabels, needs_namespaces};
+
+/// A schedule, as far as it matters for which targets it governs.
+#[derive(Debug)]
+pub struct Governor {
+    /// Its namespace; none for a `ClusterPowerSchedule`.
+    pub namespace: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    kind: String,
+    priority: i32,
+    created: Timestamp,
+    /// What it selects; none if that cannot be read.
+    members: Option<Members>,
+    /// Whether labels of namespaces decide.
+    pub needs_namespaces: bool,
+}
+
+impl Governor {
+    /// From a schedule.
+    pub fn of(schedule: &impl Schedule) -> Self {
+        let (meta, spec) = (schedule.meta(), schedule.spec());
+        let selected = targets(spec, meta.namespace.as_deref());
+        Self {
+            namespace: meta.namespace.clone(),
+            name: schedule.name_any(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            kind: selected.kind.clone(),
+            priority: spec.priority,
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::MAX, |at| at.0),
+            needs_namespaces: needs_namespaces(&selected),
+            members: Members::of(&selected, &[]).ok(),
+        }
+    }
+
+    /// The one that governs comes first.
+    fn rank(&self) -> (bool, Reverse<i32>, Timestamp, &str) {
+        (self.namespace.is_none(), Reverse(self.priority), self.created, &self.uid)
+    }
+
+    /// Whether it selects this object of this kind.
+    fn covers(&self, kind: &str, object: &View, namespaces: &NamespaceLabels) -> bool {
+        self.kind == kind && self.members.as_ref().is_some_and(|members| members.cover(object, namespaces))
+    }
+}
+
+/// All schedules, by the namespaces of their targets.
+#[derive(Debug, Default)]
+pub struct Governors {
+    own: BTreeMap<String, Vec<Governor>>,
+    everywhere: Vec<Governor>,
+}
+
+impl Governors {
+    /// From all schedules.
+    pub fn new(all: impl IntoIterator<Item = Governor>) -> Self {
+        let mut governors = Self::default();
+        for one in all {
+            match &one.namespace {
+                Some(namespace) => governors.own.entry(namespace.clone()).or_default().push(one),
+                None => governors.everywhere.push(one),
+            }
+        }
+        for list in governors.own.values_mut().chain([&mut governors.everywhere]) {
+            list.sort_by(|one, other| one.rank().cmp(&other.rank()));
+        }
+        governors
+    }
+
+    /// The schedules that select this object of this kind, the one that governs it first.
+    pub fn of<'a>(
+        &'a self,
+        kind: &'a str,
+        object: &'a View,
+        namespaces: &'a NamespaceLabels,
+    ) -> impl Iterator<Item = &'a Governor> {
+        let own = self.own.get(&object.identity.namespace).into_iter().flatten();
+        own.chain(&self.everywhere).filter(move |one| one.covers(kind, object, namespaces))
+    }
+
+    /// Whether labels of namespaces decide which one governs.
+    pub fn need_namespaces(&self) -> bool {
+        self.everywhere.iter().any(|one| one.needs_namespaces)
+    }
+}

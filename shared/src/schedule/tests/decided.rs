@@ -1,0 +1,122 @@
+//! Which edge is due.
+
+use super::*;
+use crate::rollout::api::TargetName;
+use crate::schedule::api::{LastEdge, ScheduleStatus, ScheduledPower};
+use crate::schedule::decide::{By, Decision, Facts, Hold, decide};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+fn acted(text: &str) -> ScheduleStatus {
+    let edge = LastEdge {
+        at: Time(at(text)),
+        power: ScheduledPower::Sleep,
+        source: String::new(),
+        rollout: None,
+        outcome: None,
+    };
+    ScheduleStatus { last_edge: Some(edge), ..ScheduleStatus::default() }
+}
+
+fn decided(spec: &ScheduleSpec, status: Option<&ScheduleStatus>, written: &str, now: &str) -> Decision {
+    decide(&Facts { spec, timetable: &timetable(spec), status, written: at(written), holds: &[], now: at(now) })
+}
+
+#[test]
+fn the_last_edge_is_due_once_and_until_the_next() {
+    let spec = office(&json!({}));
+    let monday = "2026-11-30T06:30:00Z";
+    let due = |status: Option<&str>, written: &str, now: &str| {
+        let status = status.map(acted);
+        decided(&spec, status.as_ref(), written, now).due.map(|due| (text(&due.edge), due.by))
+    };
+    let sleep = |until: &str| Some(("2026-11-27T17:00Z Sleep".to_owned(), By::Rollout(at(until))));
+    for (what, status, written, now, expected) in [
+        ("on time", None, "2026-11-20T00:00:00Z", "2026-11-27T17:00:00Z", sleep(monday)),
+        ("a second before", None, "2026-11-27T12:00:00Z", "2026-11-27T16:59:59Z", None),
+        ("late, over three edges, the last alone", None, "2026-11-20T00:00:00Z", "2026-11-29T12:00:00Z", sleep(monday)),
+        ("once", Some("2026-11-27T17:00:00Z"), "2026-11-20T00:00:00Z", "2026-11-27T17:00:01Z", None),
+        (
+            "not twice when the clock is set back",
+            Some("2026-11-27T17:00:00Z"),
+            "2026-11-20T00:00:00Z",
+            "2026-11-27T12:00:00Z",
+            None,
+        ),
+        ("a new schedule begins at its next edge", None, "2026-11-27T17:00:01Z", "2026-11-29T12:00:00Z", None),
+        (
+            "no sleep that is over soon",
+            None,
+            "2026-11-20T00:00:00Z",
+            "2026-11-30T06:10:00Z",
+            Some(("2026-11-27T17:00Z Sleep".to_owned(), By::TooShort(at(monday)))),
+        ),
+    ] {
+        assert_eq!(due(status, written, now), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_suspended_schedule_does_nothing() {
+    let spec = office(&json!({ "suspend": true }));
+    let decision = decided(&spec, None, "2026-11-20T00:00:00Z", "2026-11-27T17:00:00Z");
+    assert_eq!(decision, Decision { due: None, next: vec![], state: None, hold_ends: None });
+}
+
+#[test]
+fn the_state_of_now_is_applied_once() {
+    let spec = office(&json!({ "applyAt": "2026-11-28T12:00:00Z" }));
+    let due = |status: Option<&str>, written: &str, now: &str| {
+        let status = status.map(acted);
+        decided(&spec, status.as_ref(), written, now).due.map(|due| text(&due.edge))
+    };
+    let (written, sleep) = ("2026-11-28T12:00:01Z", Some("2026-11-28T12:00Z Sleep".to_owned()));
+    assert_eq!(due(Some("2026-11-27T17:00:00Z"), written, "2026-11-28T12:00:02Z"), sleep);
+    assert_eq!(due(Some("2026-11-28T12:00:00Z"), written, "2026-11-28T12:00:02Z"), None, "once");
+    assert_eq!(due(None, "2026-12-05T12:00:00Z", "2026-12-05T12:00:02Z"), None, "from an old file");
+    assert_eq!(due(None, written, "2026-11-28T11:00:00Z"), None, "not yet");
+    assert_eq!(
+        due(None, written, "2026-11-30T07:00:00Z").as_deref(),
+        Some("2026-11-30T06:30Z Awake"),
+        "a later edge wins"
+    );
+}
+
+#[test]
+fn what_was_held_awake_sleeps_again_when_its_hold_ends() {
+    let (spec, status) = (office(&json!({})), acted("2026-11-27T17:00:00Z"));
+    let target = |name: &str| TargetName { namespace: "team".to_owned(), name: name.to_owned() };
+    let hold = |name: &str, requested: &str, until: &str| Hold {
+        target: target(name),
+        until: at(until),
+        requested: at(requested),
+    };
+    let (ten, noon, one) = ("2026-11-28T10:00:00Z", "2026-11-28T12:00:00Z", "2026-11-28T13:00:00Z");
+    let holds = [
+        hold("second", ten, noon),
+        hold("first", ten, one),
+        hold("later", ten, "2026-11-28T15:00:00Z"),
+        hold("woken-again", one, noon),
+        hold("before-the-edge", "2026-11-27T16:00:00Z", noon),
+    ];
+    let at_time = |now: &str, written: &str| {
+        let facts = Facts {
+            spec: &spec,
+            timetable: &timetable(&spec),
+            status: Some(&status),
+            written: at(written),
+            holds: &holds,
+            now: at(now),
+        };
+        let Decision { due, hold_ends, .. } = decide(&facts);
+        (due.map(|due| (text(&due.edge), due.targets)), hold_ends)
+    };
+    let written = "2026-11-20T00:00:00Z";
+    assert_eq!(at_time("2026-11-28T11:00:00Z", written), (None, Some(at(noon))));
+    let both = Some(("2026-11-28T13:00Z Sleep".to_owned(), vec![target("first"), target("second")]));
+    assert_eq!(at_time("2026-11-28T13:00:00Z", written), (both, Some(at("2026-11-28T15:00:00Z"))));
+    assert_eq!(at_time("2026-11-28T13:00:00Z", "2026-11-28T12:30:00Z").0, None, "of a schedule that was edited since");
+    assert_eq!(
+        at_time("2026-11-30T07:00:00Z", written).0.map(|(edge, _)| edge).as_deref(),
+        Some("2026-11-30T06:30Z Awake")
+    );
+}

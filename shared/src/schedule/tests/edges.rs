@@ -1,0 +1,278 @@
+//! The edges of schedules, and what no schedule can be.
+
+use super::*;
+use crate::schedule::calendar::{CalendarError, MAX_BYTES, parse};
+
+/// The edges of a spec between two times.
+fn edges(spec: &ScheduleSpec, from: &str, to: &str) -> Vec<String> {
+    texts(&timetable(spec).edges(at(from), at(to)))
+}
+
+#[test]
+fn a_week_has_the_edges_that_a_person_would_say() {
+    // Berlin is at UTC+1 in winter.
+    let week = ("2026-11-27T00:00:00Z", "2026-12-01T00:00:00Z");
+    let days = |days: &[&str], from: &str, to: &str| json!({ "days": days, "from": from, "to": to });
+    for (what, fields, expected) in [
+        (
+            "nights and the weekend",
+            json!({ "awake": [days(&["Mon-Fri"], "07:30", "18:00")] }),
+            vec![
+                "2026-11-27T06:30Z Awake",
+                "2026-11-27T17:00Z Sleep",
+                "2026-11-30T06:30Z Awake",
+                "2026-11-30T17:00Z Sleep",
+            ],
+        ),
+        (
+            "windows that meet or overlap are one, and one may end on the next day",
+            json!({ "awake": [days(&["Fri"], "08:00", "12:00"), days(&["Fri"], "12:00", "24:00"), days(&["Fri", "Sat"], "23:00", "02:00"), days(&["Sat"], "01:00", "01:30")] }),
+            vec![
+                "2026-11-27T07:00Z Awake",
+                "2026-11-28T01:00Z Sleep",
+                "2026-11-28T22:00Z Awake",
+                "2026-11-29T01:00Z Sleep",
+            ],
+        ),
+        (
+            "a window from a time to the same time is a day",
+            json!({ "awake": [days(&["Sat"], "06:00", "06:00")] }),
+            vec!["2026-11-28T05:00Z Awake", "2026-11-29T05:00Z Sleep"],
+        ),
+        (
+            "days over the end of the week",
+            json!({ "awake": [days(&["Sun-Mon"], "10:00", "11:00")] }),
+            vec![
+                "2026-11-29T09:00Z Awake",
+                "2026-11-29T10:00Z Sleep",
+                "2026-11-30T09:00Z Awake",
+                "2026-11-30T10:00Z Sleep",
+            ],
+        ),
+        (
+            "events sleep only",
+            json!({ "events": [{ "cron": "0 20 * * *", "power": "Sleep" }] }),
+            vec![
+                "2026-11-27T19:00Z Sleep",
+                "2026-11-28T19:00Z Sleep",
+                "2026-11-29T19:00Z Sleep",
+                "2026-11-30T19:00Z Sleep",
+            ],
+        ),
+        (
+            "events wake only, by name",
+            json!({ "events": [{ "cron": "0 8 * NOV mon", "power": "Awake" }] }),
+            vec!["2026-11-30T07:00Z Awake"],
+        ),
+        (
+            "the last of two events at one time counts",
+            json!({ "events": [{ "cron": "0 8 28 * *", "power": "Awake" }, { "cron": "0 8 * * 6", "power": "Sleep" }] }),
+            vec!["2026-11-28T07:00Z Sleep"],
+        ),
+        (
+            "wakes begin earlier, but not before the sleep before them",
+            json!({ "lead": "20m", "minimumSleep": "0s", "awake": [days(&["Fri"], "07:30", "18:00"), days(&["Fri"], "18:10", "19:00")] }),
+            vec!["2026-11-27T06:10Z Awake", "2026-11-27T18:00Z Sleep"],
+        ),
+        (
+            "a sleep that is too short is left out",
+            json!({ "awake": [days(&["Fri"], "07:30", "18:00"), days(&["Fri"], "18:29", "19:00"), days(&["Fri"], "19:30", "20:00")] }),
+            vec![
+                "2026-11-27T06:30Z Awake",
+                "2026-11-27T18:00Z Sleep",
+                "2026-11-27T18:30Z Awake",
+                "2026-11-27T19:00Z Sleep",
+            ],
+        ),
+    ] {
+        assert_eq!(edges(&spec(&fields), week.0, week.1), expected, "{what}");
+    }
+}
+
+#[test]
+fn an_exception_has_another_state_and_what_follows_is_as_ever() {
+    let days = |from: &str, to: Option<&str>, power: &str| json!({ "from": from, "to": to, "power": power });
+    for (what, exceptions, expected) in [
+        (
+            "a day off",
+            json!([days("2026-11-27", None, "Sleep")]),
+            vec!["2026-11-30T06:30Z Awake", "2026-11-30T17:00Z Sleep"],
+        ),
+        (
+            "tonight longer",
+            json!([days("2026-11-27T17:00", Some("2026-11-27T22:00"), "Awake")]),
+            vec![
+                "2026-11-27T06:30Z Awake",
+                "2026-11-27T21:00Z Sleep",
+                "2026-11-30T06:30Z Awake",
+                "2026-11-30T17:00Z Sleep",
+            ],
+        ),
+        (
+            "a weekend of work, the last day of it is part of it",
+            json!([days("2026-11-28", Some("2026-11-29"), "Awake")]),
+            vec![
+                "2026-11-27T06:30Z Awake",
+                "2026-11-27T17:00Z Sleep",
+                "2026-11-27T23:00Z Awake",
+                "2026-11-29T23:00Z Sleep",
+                "2026-11-30T06:30Z Awake",
+                "2026-11-30T17:00Z Sleep",
+            ],
+        ),
+        (
+            "an edge is skipped, and its state is not made up for",
+            json!([days("2026-11-27T12:00", Some("2026-11-27T18:01"), "Unchanged")]),
+            vec!["2026-11-27T06:30Z Awake", "2026-11-30T06:30Z Awake", "2026-11-30T17:00Z Sleep"],
+        ),
+        (
+            "an edge at the end of an exception is one",
+            json!([days("2026-11-27T12:00", Some("2026-11-27T18:00"), "Unchanged")]),
+            vec![
+                "2026-11-27T06:30Z Awake",
+                "2026-11-27T17:00Z Sleep",
+                "2026-11-30T06:30Z Awake",
+                "2026-11-30T17:00Z Sleep",
+            ],
+        ),
+        (
+            "a later exception wins",
+            json!([
+                days("2026-11-27", Some("2026-11-30"), "Sleep"),
+                days("2026-11-28T12:00", Some("2026-11-28T13:00"), "Awake")
+            ]),
+            vec!["2026-11-28T11:00Z Awake", "2026-11-28T12:00Z Sleep"],
+        ),
+        (
+            "a wake at the end of an exception begins earlier, too",
+            json!([days("2026-11-27", Some("2026-11-27T12:00"), "Sleep")]),
+            vec![
+                "2026-11-27T11:00Z Awake",
+                "2026-11-27T17:00Z Sleep",
+                "2026-11-30T06:30Z Awake",
+                "2026-11-30T17:00Z Sleep",
+            ],
+        ),
+    ] {
+        let spec = office(&json!({ "exceptions": exceptions }));
+        assert_eq!(edges(&spec, "2026-11-27T00:00:00Z", "2026-12-01T00:00:00Z"), expected, "{what}");
+    }
+    let until = json!([days("2026-11-27", Some("2026-11-30T07:20"), "Unchanged")]);
+    let early = office(&json!({ "lead": "30m", "exceptions": until }));
+    let expected = ["2026-11-30T06:20Z Awake", "2026-11-30T17:00Z Sleep"];
+    assert_eq!(edges(&early, "2026-11-27T00:00:00Z", "2026-12-01T00:00:00Z"), expected, "not within an exception");
+    // A sleep exception over events ends with what an event has asked for before.
+    let events = json!([{ "cron": "0 7 1 1 *", "power": "Awake" }]);
+    let spec = spec(&json!({ "events": events, "exceptions": [days("2026-11-28", None, "Sleep")] }));
+    let expected = ["2026-11-27T23:00Z Sleep", "2026-11-28T23:00Z Awake"];
+    assert_eq!(edges(&spec, "2026-11-27T00:00:00Z", "2026-12-01T00:00:00Z"), expected);
+}
+
+#[test]
+fn a_calendar_is_read_line_by_line_and_exceptions_win_over_it() {
+    let lines = "# holidays\n\n2026-12-24..2027-01-02  Christmas\n2026-11-30 \u{1b}[2Kbridge day # ours\n";
+    let holidays = parse(lines).expect("a calendar");
+    assert_eq!(holidays.len(), 2);
+    assert_eq!((holidays[0].reason.as_str(), holidays[1].reason.as_str()), ("Christmas", "[2Kbridge day"));
+    let calendars = json!([{ "configMap": "germany", "key": "2026", "power": "Sleep" }]);
+    let noon = json!([{ "from": "2026-11-30T12:00", "to": "2026-11-30T13:00", "power": "Awake" }]);
+    let spec = office(&json!({ "calendars": calendars, "exceptions": noon }));
+    let timetable = Timetable::of(&spec, std::slice::from_ref(&holidays)).expect("a timetable");
+    let edges = timetable.edges(at("2026-11-28T00:00:00Z"), at("2026-12-01T12:00:00Z"));
+    assert_eq!(texts(&edges), ["2026-11-30T11:00Z Awake", "2026-11-30T12:00Z Sleep", "2026-12-01T06:30Z Awake"]);
+    assert_eq!(timetable.describe(edges[1].source, &spec), "calendar germany ([2Kbridge day)");
+    let edges = timetable.edges(at("2026-12-23T12:00:00Z"), at("2027-01-04T07:00:00Z"));
+    assert_eq!(texts(&edges), ["2026-12-23T17:00Z Sleep", "2027-01-04T06:30Z Awake"]);
+    for (text, line) in [
+        ("2026-13-01 x", 1),
+        ("\nChristmas", 2),
+        ("2026-12-24..2026-12-23 x", 1),
+        ("2026-12-24 .. 2026-12-25", 0),
+        ("2026-1-1", 1),
+    ] {
+        match parse(text) {
+            Err(CalendarError::Line { line: found, .. }) => assert_eq!(found, line, "{text}"),
+            other => assert_eq!((other.is_ok(), line), (true, 0), "{text}: {other:?}"),
+        }
+    }
+    assert_eq!(parse(&"#".repeat(MAX_BYTES + 1)), Err(CalendarError::TooLong(MAX_BYTES + 1)));
+}
+
+#[test]
+fn what_cannot_be_is_named_with_its_field_and_what_would_be_right() {
+    let window = |fields: Value| {
+        let mut window = json!({ "days": ["Mon"], "from": "08:00", "to": "18:00" });
+        json_patch::merge(&mut window, &fields);
+        json!({ "awake": [window] })
+    };
+    let event = |cron: &str| json!({ "events": [{ "cron": cron, "power": "Sleep" }] });
+    let exception = |from: &str, to: Option<&str>| {
+        let exceptions = json!([{ "from": from, "to": to, "power": "Sleep" }]);
+        json!({ "awake": [{ "from": "08:00", "to": "18:00" }], "exceptions": exceptions })
+    };
+    let hourly: Vec<Value> =
+        (0..25).map(|hour| json!({ "cron": format!("{hour} {} * * *", hour % 24), "power": "Sleep" })).collect();
+    for (fields, expected) in [
+        (json!({ "timeZone": "Europe/Berln" }), r#"spec.timeZone: found "Europe/Berln", must be the IANA name"#),
+        (json!({ "timeZone": "\u{1b}[2K" }), r#"spec.timeZone: found " [2K", must be"#),
+        (
+            window(json!({ "days": ["Mon", "Monday"] })),
+            r#"spec.awake[0].days[1]: found "Monday", must be a day such as Sat"#,
+        ),
+        (window(json!({ "from": "24:00" })), r#"spec.awake[0].from: found "24:00", must be a time such as 07:30"#),
+        (window(json!({ "to": "24:01" })), r#"spec.awake[0].to: found "24:01", must be"#),
+        (window(json!({ "to": "8:00" })), r#"spec.awake[0].to: found "8:00", must be"#),
+        (
+            json!({ "awake": [{ "from": "00:00", "to": "24:00" }] }),
+            "spec.awake: found windows that leave no time to sleep",
+        ),
+        (event("0 20 * *"), r#"spec.events[0].cron: found "0 20 * *", must be minute, hour"#),
+        (event("@daily and 3 more"), "spec.events[0].cron: found"),
+        (event("0 20 L * *"), "spec.events[0].cron: found"),
+        (event("0 20 30 2 *"), "spec.events[0].cron: found"),
+        (event("61 20 * * *"), "spec.events[0].cron: found"),
+        (event("0 20 * * * 2027"), "spec.events[0].cron: found"),
+        (event("*/5 * * * *"), "spec.events[0].cron: found 288 times a day, must be 24 at most"),
+        (json!({ "events": hourly }), "spec.events: found more than 24 on "),
+        (exception("2026-12-24T10:00", None), "spec.exceptions[0]: found 2026-12-24T10:00, must be days or times"),
+        (exception("2026-12-24", Some("2026-12-23")), "spec.exceptions[0]: found 2026-12-24 to 2026-12-23, must be"),
+        (exception("2026-02-30", None), "spec.exceptions[0]: found"),
+        (json!({ "lead": "25h" }), r#"spec.lead: found "25h", must be a duration of 24h at most"#),
+        (json!({ "minimumSleep": "soon" }), r#"spec.minimumSleep: found "soon", must be"#),
+    ] {
+        let spec = if fields.get("awake").or(fields.get("events")).is_some() { spec(&fields) } else { office(&fields) };
+        let faults = Timetable::of(&spec, &[]).expect_err(&fields.to_string());
+        assert!(faults[0].to_string().starts_with(expected), "{fields}: {}", faults[0]);
+        assert!(!faults[0].to_string().contains('\u{1b}'));
+    }
+    let both = office(&json!({ "timeZone": "x", "lead": "x" }));
+    assert_eq!(Timetable::of(&both, &[]).expect_err("faults").len(), 2, "all that is wrong at once");
+}
+
+#[test]
+fn what_comes_next_and_what_holds_now() {
+    let spec = office(&json!({}));
+    let office = timetable(&spec);
+    let friday = at("2026-11-27T12:00:00Z");
+    assert_eq!(
+        texts(&office.next(friday, 3)),
+        ["2026-11-27T17:00Z Sleep", "2026-11-30T06:30Z Awake", "2026-11-30T17:00Z Sleep"]
+    );
+    assert_eq!(office.describe(office.next(friday, 1)[0].source, &spec), "awake Mon-Fri 07:30-18:00");
+    assert_eq!(
+        office.last(at("2026-11-20T00:00:00Z"), friday).map(|edge| text(&edge)).as_deref(),
+        Some("2026-11-27T06:30Z Awake")
+    );
+    assert_eq!(office.last(friday, friday), None);
+    assert_eq!(
+        (office.state(friday), office.state(at("2026-11-28T12:00:00Z"))),
+        (Some(Power::Running), Some(Power::Hibernating))
+    );
+    let leap = timetable(&super::spec(&json!({ "events": [{ "cron": "0 0 29 2 *", "power": "Awake" }] })));
+    assert_eq!(texts(&leap.next(friday, 2)), ["2028-02-28T23:00Z Awake", "2032-02-28T23:00Z Awake"]);
+    assert_eq!(leap.state(friday), Some(Power::Running), "since 2024");
+    let off = timetable(&super::office(
+        &json!({ "exceptions": [{ "from": "2026-11-01", "to": "2027-11-01", "power": "Unchanged" }] }),
+    ));
+    assert_eq!((off.state(friday), texts(&off.next(friday, 1))), (None, vec!["2027-11-02T06:30Z Awake".to_owned()]));
+}

@@ -1,0 +1,97 @@
+//! Which schedule governs a target, and the rollout of an edge.
+
+use super::*;
+use crate::hive::api::ClusterDeployment;
+use crate::kinds::View;
+use crate::kinds::lifecycle::Lifecycle as _;
+use crate::rollout::NamespaceLabels;
+use crate::rollout::api::TargetName;
+use crate::schedule::api::{ClusterPowerSchedule, PowerSchedule};
+use crate::schedule::decide::{By, Due};
+use crate::schedule::governs::{Governor, Governors};
+use crate::schedule::rollout::{name, rollout};
+use crate::schedule::timetable::Source;
+
+fn metadata(name: &str, namespace: Option<&str>, created: u8) -> Value {
+    json!({ "name": name, "namespace": namespace, "uid": format!("0000-{name}"), "creationTimestamp": format!("2026-11-01T00:00:{created:02}Z") })
+}
+
+fn fields(priority: i32, targets: &Value) -> Value {
+    json!({ "timeZone": "UTC", "awake": [{ "from": "08:00", "to": "18:00" }], "priority": priority, "targets": targets })
+}
+
+fn own(name: &str, priority: i32, created: u8, targets: &Value) -> PowerSchedule {
+    serde_json::from_value(
+        json!({ "metadata": metadata(name, Some("team"), created), "spec": fields(priority, targets) }),
+    )
+    .unwrap()
+}
+
+fn everywhere(name: &str, priority: i32, targets: &Value) -> ClusterPowerSchedule {
+    serde_json::from_value(json!({ "metadata": metadata(name, None, 0), "spec": fields(priority, targets) })).unwrap()
+}
+
+fn cluster(namespace: &str, name: &str) -> View {
+    let cluster: ClusterDeployment = serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": namespace, "labels": { "env": "dev" } },
+        "spec": { "baseDomain": "d", "clusterName": name, "installed": true, "platform": {} },
+    }))
+    .unwrap();
+    cluster.view(None)
+}
+
+#[test]
+fn one_schedule_governs_namespaced_first_then_priority_then_age() {
+    let all = json!({ "all": true });
+    let governors = Governors::new([
+        Governor::of(&everywhere("platform", 1_000, &all)),
+        Governor::of(&everywhere("second", 5, &json!({ "selector": { "matchLabels": { "env": "dev" } } }))),
+        Governor::of(&own("young", 0, 2, &all)),
+        Governor::of(&own("old", 0, 1, &all)),
+        Governor::of(&own("named", 1, 9, &json!({ "names": [{ "name": "one" }] }))),
+        Governor::of(&own("workloads", 1_000, 0, &json!({ "kind": "Workloads", "all": true }))),
+    ]);
+    let labels = NamespaceLabels::new();
+    for (namespace, name, expected) in [
+        ("team", "one", vec!["named", "old", "young", "platform", "second"]),
+        ("team", "two", vec!["old", "young", "platform", "second"]),
+        ("other", "one", vec!["platform", "second"]),
+    ] {
+        let found: Vec<String> =
+            governors.of("ClusterDeployment", &cluster(namespace, name), &labels).map(|one| one.name.clone()).collect();
+        assert_eq!(found, expected, "{namespace}/{name}");
+    }
+}
+
+#[test]
+fn the_rollout_of_an_edge_has_its_name_its_limits_and_its_person() {
+    let targets = json!({ "selector": { "matchLabels": { "env": "dev" } } });
+    let mut schedule = own("night", 0, 0, &targets);
+    schedule.metadata.uid = Some("1c9f2d7a-0000-4000-8000-0123456789ab".to_owned());
+    let edge = Edge { at: at("2026-11-27T17:00:00Z"), power: Power::Hibernating, source: Source::Window(0) };
+    let until = at("2026-11-30T06:30:00Z");
+    let due = Due { edge, by: By::Rollout(until), targets: vec![] };
+    let made = json!(rollout(&schedule, &due, "awake Mon-Fri", "ann", until));
+    let expected = json!({
+        "action": "Hibernate", "maxTargets": 1000, "maxConcurrency": "100%", "notAfter": "2026-11-30T06:30:00Z",
+        "targets": {
+            "kind": "ClusterDeployment", "all": false, "selector": { "matchLabels": { "env": "dev" } },
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "team" } },
+        },
+        "reason": "schedule team/night: awake Mon-Fri", "asOf": "2026-11-27T17:00:00Z", "ttlAfterFinished": "72h",
+        "scheduledBy": { "kind": "PowerSchedule", "namespace": "team", "name": "night", "uid": "1c9f2d7a-0000-4000-8000-0123456789ab" },
+        "paused": false, "abort": false, "acceptFailures": 0, "retryFailed": 0,
+    });
+    assert_eq!(made["spec"], expected);
+    assert_eq!(made["metadata"]["annotations"], json!({ "hibernate.sh/requested-by": "ann" }));
+    assert_eq!(made["metadata"]["name"], "night-20261127-170000-0123456789ab");
+    let names = vec![TargetName { namespace: "team".to_owned(), name: "one".to_owned() }];
+    let some = json!(rollout(&schedule, &Due { targets: names.clone(), ..due.clone() }, "end of a hold", "ann", until));
+    assert_eq!(some["spec"]["targets"], json!({ "kind": "ClusterDeployment", "all": false, "names": names }));
+    assert_eq!(some["metadata"]["name"], "night-20261127-170000-0123456789ab-0ab35616b5466c4d");
+    schedule.metadata.name = Some("x".repeat(253));
+    assert!(name(&schedule, edge.at, &names).len() <= 253);
+    let wake = Due { edge: Edge { power: Power::Running, ..edge }, ..due };
+    let made = rollout(&everywhere("platform", 0, &json!({ "all": true })), &wake, "", "ann", until);
+    assert_eq!((made.spec.max_concurrency, made.spec.targets.all), (None, true));
+}

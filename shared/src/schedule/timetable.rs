@@ -1,0 +1,527 @@
+//! From a schedule and its calendars to edges: moments at which targets are to sleep or to wake.
+
+use std::time::Duration;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+
+use super::api::{Event, Exception, ScheduleSpec, Window};
+use super::calendar::Holiday;
+use super::cron::Cron;
+use super::days::{self, Days};
+use super::zone::{instant, zone};
+use crate::duration::{self, after};
+use crate::power::Power;
+use crate::text::sanitize_to;
+
+/// Targets do not fall asleep for less than this, unless the schedule says otherwise.
+const MINIMUM_SLEEP: Duration = Duration::from_mins(30);
+/// Longest `lead` and `minimumSleep`.
+const LONGEST: Duration = Duration::from_hours(24);
+/// What is looked at before and after a range: a window of a day, the longest lead and sleep, and a change of date.
+const MARGIN: Duration = Duration::from_hours(5 * 24);
+/// Most edges on one day.
+const EDGES_A_DAY: usize = 24;
+/// How far edges to come are looked for, step by step: a leap day is four or eight years away.
+const LOOKS: [Duration; 4] = [
+    Duration::from_hours(8 * 24),
+    Duration::from_hours(60 * 24),
+    Duration::from_hours(400 * 24),
+    Duration::from_hours(9 * 366 * 24),
+];
+/// Longest text of a tenant in a message, in characters.
+const SHOWN: usize = 64;
+
+/// A schedule that is ready to answer when targets sleep and wake.
+#[derive(Clone, Debug)]
+pub struct Timetable {
+    zone: TimeZone,
+    base: Base,
+    /// A later one wins.
+    overrides: Vec<Override>,
+    lead: Duration,
+    minimum_sleep: Duration,
+}
+
+#[derive(Clone, Debug)]
+enum Base {
+    Windows(Vec<Awake>),
+    Events(Vec<(Cron, Power)>),
+}
+
+/// A window: days, and minutes since midnight.
+#[derive(Clone, Copy, Debug)]
+struct Awake {
+    days: Days,
+    from: i16,
+    to: i16,
+}
+
+/// An exception, or a line of a calendar.
+#[derive(Clone, Debug)]
+struct Override {
+    from: Timestamp,
+    to: Timestamp,
+    power: Option<Power>,
+    text: String,
+}
+
+/// A moment at which targets are to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// When.
+    pub at: Timestamp,
+    /// The state from then on.
+    pub power: Power,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// Where an edge comes from, by its index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The begin or the end of a window.
+    Window(usize),
+    /// An event.
+    Event(usize),
+    /// The begin or the end of an exception, or of days of a calendar.
+    Override(usize),
+    /// A person, who asks for the state of this time.
+    Apply,
+    /// The end of a hold, in a time of sleep.
+    Hold,
+}
+
+/// A field of a schedule that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct Invalid {
+    /// The field, such as `spec.timeZone`.
+    pub field: String,
+    /// What was found, and what would be right.
+    pub message: String,
+}
+
+/// What holds from a moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Windows or events.
+    Base,
+    /// An override asks for this state.
+    Fixed(Power, usize),
+    /// An override leaves everything as it is.
+    Unchanged,
+}
+
+/// A change of the state that windows or events ask for.
+#[derive(Clone, Copy, Debug)]
+struct Flip {
+    at: Timestamp,
+    power: Power,
+    source: Source,
+}
+
+impl Timetable {
+    /// Reads a schedule, with what its calendars say, in their order.
+    ///
+    /// # Errors
+    /// Every field that cannot be.
+    pub fn of(spec: &ScheduleSpec, calendars: &[Vec<Holiday>]) -> Result<Self, Vec<Invalid>> {
+        let mut faults = Faults::default();
+        let found = zone(&spec.time_zone);
+        let zone = found.unwrap_or_else(|| {
+            let found = sanitize_to(&spec.time_zone, SHOWN);
+            faults.add(
+                "timeZone",
+                format!("found {found:?}, must be the IANA name of a time zone, such as Europe/Berlin or UTC"),
+            );
+            TimeZone::UTC
+        });
+        let base = if spec.events.is_empty() {
+            Base::Windows(spec.awake.iter().enumerate().filter_map(|(at, one)| faults.window(at, one)).collect())
+        } else {
+            Base::Events(spec.events.iter().enumerate().filter_map(|(at, one)| faults.event(at, one)).collect())
+        };
+        let lines = spec.calendars.iter().zip(calendars).flat_map(|(calendar, lines)| {
+            lines.iter().map(|line| Override {
+                from: instant(&zone, line.from),
+                to: instant(&zone, line.to),
+                power: calendar.power.power(),
+                text: reasoned(&format!("calendar {}", sanitize_to(&calendar.config_map, SHOWN)), &line.reason),
+            })
+        });
+        let mut overrides: Vec<Override> = lines.collect();
+        overrides.extend(spec.exceptions.iter().enumerate().filter_map(|(at, one)| faults.exception(at, one, &zone)));
+        let lead = faults.length("lead", spec.lead.as_deref(), Duration::ZERO);
+        let minimum_sleep = faults.length("minimumSleep", spec.minimum_sleep.as_deref(), MINIMUM_SLEEP);
+        let timetable = Self { zone, base, overrides, lead, minimum_sleep };
+        if faults.0.is_empty() {
+            timetable.find_extremes(&mut faults);
+        }
+        if faults.0.is_empty() { Ok(timetable) } else { Err(faults.0) }
+    }
+
+    /// A schedule that never sleeps, and one with too many edges on a day.
+    fn find_extremes(&self, faults: &mut Faults) {
+        let begin = Timestamp::UNIX_EPOCH;
+        match &self.base {
+            Base::Windows(_) => {
+                if self.flips(begin, after(begin, LOOKS[0])).is_empty() {
+                    faults.add(
+                        "awake",
+                        "found windows that leave no time to sleep, must leave some: shorten one".to_owned(),
+                    );
+                }
+            }
+            Base::Events(events) => {
+                let most: usize = events.iter().map(|(cron, _)| cron.times_a_day()).sum();
+                if most <= EDGES_A_DAY {
+                    return;
+                }
+                let mut day = (None, 0);
+                for flip in self.flips(begin, after(begin, LOOKS[1])) {
+                    let date = self.zone.to_datetime(flip.at).date();
+                    day = if day.0 == Some(date) { (day.0, day.1 + 1) } else { (Some(date), 1) };
+                    if day.1 > EDGES_A_DAY {
+                        let message =
+                            format!("found more than {EDGES_A_DAY} on {date}, must be {EDGES_A_DAY} a day at most");
+                        return faults.add("events", message);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The edges later than `from` and not later than `to`, in order.
+    pub fn edges(&self, from: Timestamp, to: Timestamp) -> Vec<Edge> {
+        let edges = self.nominal(before(from, MARGIN), after(to, MARGIN));
+        self.spaced(&self.ahead(edges)).into_iter().filter(|edge| from < edge.at && edge.at <= to).collect()
+    }
+
+    /// The first edges after a moment.
+    pub fn next(&self, now: Timestamp, count: usize) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        for look in LOOKS {
+            edges = self.edges(now, after(now, look));
+            if edges.len() >= count {
+                break;
+            }
+        }
+        edges.truncate(count);
+        edges
+    }
+
+    /// The last edge after `since` and not after `now`.
+    pub fn last(&self, since: Timestamp, now: Timestamp) -> Option<Edge> {
+        let since = since.max(before(now, LOOKS[2]));
+        (since < now).then(|| self.edges(since, now).pop())?
+    }
+
+    /// When the state of now was asked for last, if that was in the last days.
+    pub fn since(&self, now: Timestamp) -> Option<Timestamp> {
+        self.edges(before(now, LOOKS[0]), now).pop().map(|edge| edge.at)
+    }
+
+    /// The state that it asks for at a moment; none while an exception leaves everything as it is, and before the first
+    /// event.
+    pub fn state(&self, now: Timestamp) -> Option<Power> {
+        if self.mode(now) == Mode::Unchanged {
+            return None;
+        }
+        let last = self.edges(before(now, LOOKS[0]), now).pop().map(|edge| edge.power);
+        last.or_else(|| match self.mode(now) {
+            Mode::Fixed(power, _) => Some(power),
+            Mode::Base | Mode::Unchanged => self.base_state(now),
+        })
+    }
+
+    /// Where an edge comes from, for people.
+    pub fn describe(&self, source: Source, spec: &ScheduleSpec) -> String {
+        match source {
+            Source::Window(at) => spec.awake.get(at).map(window_text),
+            Source::Event(at) => spec.events.get(at).map(|event| format!("event {}", sanitize_to(&event.cron, SHOWN))),
+            Source::Override(at) => self.overrides.get(at).map(|one| one.text.clone()),
+            Source::Apply => Some("applied by hand".to_owned()),
+            Source::Hold => Some("end of a hold".to_owned()),
+        }
+        .unwrap_or_default()
+    }
+
+    /// The override that holds at a moment.
+    fn active(&self, at: Timestamp) -> Option<(usize, &Override)> {
+        self.overrides.iter().enumerate().rev().find(|(_, one)| one.from <= at && at < one.to)
+    }
+
+    /// What holds at a moment.
+    fn mode(&self, at: Timestamp) -> Mode {
+        match self.active(at) {
+            None => Mode::Base,
+            Some((index, one)) => one.power.map_or(Mode::Unchanged, |power| Mode::Fixed(power, index)),
+        }
+    }
+
+    /// The state that windows or events ask for at a moment; none before the first event.
+    fn base_state(&self, at: Timestamp) -> Option<Power> {
+        match &self.base {
+            Base::Windows(_) => {
+                let flips = self.flips(before(at, MARGIN), at);
+                Some(flips.last().map_or(Power::Hibernating, |flip| flip.power))
+            }
+            Base::Events(events) => {
+                let civil = self.zone.to_datetime(at).checked_add(1.day()).unwrap_or(DateTime::MAX);
+                let last = |(index, (cron, power)): (usize, &(Cron, Power))| {
+                    let mut earlier = cron.before(civil).map(|civil| (instant(&self.zone, civil), civil));
+                    let (instant, civil) = earlier.find(|(instant, _)| *instant <= at)?;
+                    Some(((instant, civil, index), *power))
+                };
+                events.iter().enumerate().filter_map(last).max_by_key(|(when, _)| *when).map(|(_, power)| power)
+            }
+        }
+    }
+
+    /// The changes that windows or events ask for, later than `from` and not later than `to`.
+    fn flips(&self, from: Timestamp, to: Timestamp) -> Vec<Flip> {
+        let mut flips = match &self.base {
+            Base::Windows(windows) => self.of_windows(windows, from, to),
+            Base::Events(events) => self.of_events(events, from, to),
+        };
+        flips.retain(|flip| from < flip.at && flip.at <= to);
+        flips
+    }
+
+    fn of_windows(&self, windows: &[Awake], from: Timestamp, to: Timestamp) -> Vec<Flip> {
+        let date = |at: Timestamp, days: i64| self.zone.to_datetime(at).date().saturating_add(days.days());
+        let dates = date(from, -3).series(1.day()).take_while(|day| *day <= date(to, 1));
+        let mut times: Vec<(Timestamp, Timestamp, usize)> = Vec::new();
+        for day in dates {
+            for (index, window) in windows.iter().enumerate().filter(|(_, window)| window.days.contain(day)) {
+                let end = if window.to > window.from { window.to } else { window.to + 24 * 60 };
+                let Some((begin, end)) = days::at(day, window.from).zip(days::at(day, end)) else { continue };
+                let (begin, end) = (instant(&self.zone, begin), instant(&self.zone, end));
+                // A clock change can leave nothing of a window.
+                if begin < end {
+                    times.push((begin, end, index));
+                }
+            }
+        }
+        times.sort_unstable();
+        let mut flips: Vec<Flip> = Vec::new();
+        for (begin, end, index) in times {
+            let end = Flip { at: end, power: Power::Hibernating, source: Source::Window(index) };
+            match flips.last_mut() {
+                Some(last) if begin <= last.at => {
+                    if end.at > last.at {
+                        *last = end;
+                    }
+                }
+                _ => flips.extend([Flip { at: begin, power: Power::Running, source: Source::Window(index) }, end]),
+            }
+        }
+        flips
+    }
+
+    fn of_events(&self, events: &[(Cron, Power)], from: Timestamp, to: Timestamp) -> Vec<Flip> {
+        let civil = |at: Timestamp, days: i64| self.zone.to_datetime(at).saturating_add(days.days());
+        let (first, last) = (civil(from, -2), civil(to, 2));
+        let mut times: Vec<(Timestamp, DateTime, usize, Power)> = Vec::new();
+        for (index, (cron, power)) in events.iter().enumerate() {
+            let of_event = cron.from(first).take_while(|civil| *civil <= last);
+            times.extend(of_event.map(|civil| (instant(&self.zone, civil), civil, index, *power)));
+        }
+        times.sort_unstable_by_key(|(at, civil, index, _)| (*at, *civil, *index));
+        let mut flips: Vec<Flip> = Vec::new();
+        for (at, _, index, power) in times {
+            // Of two events at one time the last one counts.
+            if flips.last().is_some_and(|last| last.at == at) {
+                flips.pop();
+            }
+            flips.push(Flip { at, power, source: Source::Event(index) });
+        }
+        flips
+    }
+
+    /// The edges at the times that the schedule names.
+    fn nominal(&self, from: Timestamp, to: Timestamp) -> Vec<Edge> {
+        let flips = self.flips(from, to);
+        let bounds = self.overrides.iter().flat_map(|one| [one.from, one.to]).filter(|at| from < *at && *at <= to);
+        let mut moments: Vec<Timestamp> = flips.iter().map(|flip| flip.at).chain(bounds).collect();
+        moments.sort_unstable();
+        moments.dedup();
+        let is_events = matches!(self.base, Base::Events(_));
+        let mut mode = self.mode(from);
+        // Only an override asks what events have asked for long ago.
+        let mut base = if is_events && self.overrides.is_empty() { None } else { self.base_state(from) };
+        let mut state = match mode {
+            Mode::Base => base,
+            Mode::Fixed(power, _) => Some(power),
+            Mode::Unchanged => None,
+        };
+        let mut edges = Vec::new();
+        let mut flips = flips.into_iter().peekable();
+        for at in moments {
+            let flip = flips.next_if(|flip| flip.at == at);
+            base = flip.map(|flip| flip.power).or(base);
+            let next = self.mode(at);
+            let own = flip.map(|flip| (flip.power, flip.source));
+            let edge = match (mode, next) {
+                (_, Mode::Unchanged) => None,
+                (_, Mode::Fixed(power, index)) => {
+                    Some((power, Source::Override(index))).filter(|_| state != Some(power))
+                }
+                // People may have changed it meanwhile: it stays until the next edge.
+                (Mode::Unchanged, Mode::Base) => own,
+                (Mode::Base, Mode::Base) => own.filter(|(power, _)| is_events || state != Some(*power)),
+                (Mode::Fixed(_, index), Mode::Base) => own
+                    .or(base.map(|power| (power, Source::Override(index))))
+                    .filter(|(power, _)| state != Some(*power)),
+            };
+            state = match (mode, next, edge) {
+                (_, _, Some((power, _))) => Some(power),
+                (_, Mode::Unchanged, None) => None,
+                (Mode::Unchanged, Mode::Base, None) => base,
+                _ => state,
+            };
+            edges.extend(edge.map(|(power, source)| Edge { at, power, source }));
+            mode = next;
+        }
+        edges
+    }
+
+    /// Wakes begin earlier, but not before the edge before them, and not in an exception that changes nothing.
+    fn ahead(&self, mut edges: Vec<Edge>) -> Vec<Edge> {
+        let mut earliest = Timestamp::MIN;
+        for edge in &mut edges {
+            if edge.power == Power::Running {
+                let mut at = before(edge.at, self.lead).max(earliest);
+                while let Some((_, one)) = self.active(at).filter(|(_, one)| one.power.is_none() && at < edge.at) {
+                    at = one.to.min(edge.at);
+                }
+                edge.at = at;
+            }
+            earliest = edge.at;
+        }
+        edges
+    }
+
+    /// Without sleeps that are too short. A window's wake after such a sleep changes nothing.
+    fn spaced(&self, edges: &[Edge]) -> Vec<Edge> {
+        let mut spaced: Vec<Edge> = Vec::with_capacity(edges.len());
+        let mut skipped = false;
+        for (index, edge) in edges.iter().enumerate() {
+            let wakes = |edge: &&Edge| edge.power == Power::Running;
+            let is_short =
+                |wake: &Edge| duration::age(edge.at, wake.at) < self.minimum_sleep.max(Duration::from_secs(1));
+            if edge.power == Power::Hibernating && edges[index..].iter().find(wakes).is_some_and(is_short) {
+                skipped = true;
+                continue;
+            }
+            let repeats = skipped && matches!(self.base, Base::Windows(_)) && spaced.last().as_ref().is_some_and(wakes);
+            skipped = false;
+            if !repeats {
+                spaced.push(*edge);
+            }
+        }
+        spaced
+    }
+
+    /// The shortest sleep.
+    pub fn minimum_sleep(&self) -> Duration {
+        self.minimum_sleep
+    }
+}
+
+/// The begin of a length of time, or of all time.
+fn before(end: Timestamp, length: Duration) -> Timestamp {
+    end.checked_sub(length).unwrap_or(Timestamp::MIN)
+}
+
+/// `awake Mon-Fri 07:30-18:00`.
+fn window_text(window: &Window) -> String {
+    let days = if window.days.is_empty() { "every day".to_owned() } else { window.days.join(",") };
+    sanitize_to(&format!("awake {days} {}-{}", window.from, window.to), SHOWN)
+}
+
+fn reasoned(what: &str, reason: &str) -> String {
+    if reason.is_empty() { what.to_owned() } else { format!("{what} ({})", sanitize_to(reason, SHOWN)) }
+}
+
+/// What is wrong with a schedule, field by field.
+#[derive(Default)]
+struct Faults(Vec<Invalid>);
+
+impl Faults {
+    fn add(&mut self, field: &str, message: String) {
+        self.0.push(Invalid { field: format!("spec.{field}"), message });
+    }
+
+    fn window(&mut self, at: usize, window: &Window) -> Option<Awake> {
+        let mut days = if window.days.is_empty() { Some(Days::ALL) } else { None };
+        for (index, text) in window.days.iter().enumerate() {
+            let Some(more) = Days::parse(text) else {
+                let found = sanitize_to(text, SHOWN);
+                let message = format!("found {found:?}, must be a day such as Sat, or days such as Mon-Fri");
+                self.add(&format!("awake[{at}].days[{index}]"), message);
+                continue;
+            };
+            days = Some(days.map_or(more, |days| days.and(more)));
+        }
+        let mut time = |name: &str, text: &str, most: i16| {
+            let found = days::minutes(text).filter(|minutes| *minutes <= most);
+            if found.is_none() {
+                let found = sanitize_to(text, SHOWN);
+                self.add(&format!("awake[{at}].{name}"), format!("found {found:?}, must be a time such as 07:30"));
+            }
+            found
+        };
+        let (from, to) = (time("from", &window.from, 24 * 60 - 1), time("to", &window.to, 24 * 60));
+        Some(Awake { days: days?, from: from?, to: to? })
+    }
+
+    fn event(&mut self, at: usize, event: &Event) -> Option<(Cron, Power)> {
+        match Cron::parse(&event.cron) {
+            Ok(cron) if cron.times_a_day() > EDGES_A_DAY => {
+                let message = format!("found {} times a day, must be {EDGES_A_DAY} at most", cron.times_a_day());
+                self.add(&format!("events[{at}].cron"), message);
+                None
+            }
+            Ok(cron) => Some((cron, event.power.into())),
+            Err(why) => {
+                let found = sanitize_to(&event.cron, SHOWN);
+                let message = format!(
+                    "found {found:?}, must be minute, hour, day of the month, month and day of the week, such as \"30 7 * * 1-5\": {why}"
+                );
+                self.add(&format!("events[{at}].cron"), message);
+                None
+            }
+        }
+    }
+
+    fn exception(&mut self, at: usize, exception: &Exception, zone: &TimeZone) -> Option<Override> {
+        let Exception { from, to, power, reason } = exception;
+        let Some((begin, end)) = days::between(from, to.as_deref()) else {
+            let to = to.as_deref().map(|to| format!(" to {to}")).unwrap_or_default();
+            let found = sanitize_to(&format!("{from}{to}"), SHOWN);
+            let message = format!(
+                "found {found}, must be days or times such as 2026-12-24 or 2026-12-24T18:00, and end after they begin; a time needs `to`"
+            );
+            self.add(&format!("exceptions[{at}]"), message);
+            return None;
+        };
+        let to = to.as_deref().map(|to| format!("..{to}")).unwrap_or_default();
+        let text = reasoned(&sanitize_to(&format!("exception {from}{to}"), SHOWN), reason);
+        Some(Override { from: instant(zone, begin), to: instant(zone, end), power: power.power(), text })
+    }
+
+    fn length(&mut self, field: &str, text: Option<&str>, default: Duration) -> Duration {
+        let Some(text) = text else { return default };
+        match duration::parse_unsigned(text) {
+            Ok(length) if length <= LONGEST => length,
+            _ => {
+                let found = sanitize_to(text, SHOWN);
+                self.add(field, format!("found {found:?}, must be a duration of 24h at most, such as 20m"));
+                default
+            }
+        }
+    }
+}

@@ -95,6 +95,7 @@ impl Invocation {
                     args.groups.write.changes()
                 }
                 Some(Command::Rollout(args)) => args.verb.changes(),
+                Some(Command::Schedule(args)) => args.verb.changes(),
                 _ => false,
             },
             Self::Fdb(cli) => {

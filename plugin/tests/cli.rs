@@ -346,6 +346,8 @@ fn completion_answers_kubectl_even_without_a_hub() {
         (vec!["__complete", "recover", ""], "process-groups\n:4\n"),
         (vec!["__complete", "rollout", "re"], "resume\nretry\n:4\n"),
         (vec!["__complete", "rollout", "resume", "night", ""], ":4\n"),
+        (vec!["__complete", "schedule", "su"], "suspend\n:4\n"),
+        (vec!["__complete", "schedule", "create", "x", "--zone", "Europe/Berl"], "Europe/Berlin\n:4\n"),
         (vec!["__complete", "completion", "f"], "fish\n:4\n"),
         (vec!["__complete", "resume", "--wa"], "--wait\n--warnings-as-errors\n:4\n"),
         (vec!["__complete", "demo", "--kubeconfig", ""], ":0\n"),
@@ -359,7 +361,7 @@ fn completion_answers_kubectl_even_without_a_hub() {
         (vec!["__complete", "demo", "-o", ""], "name\njson\nyaml\n:4\n"),
         (
             vec!["__complete"],
-            "check\ncompletion\ndehydrate\nhydrate\ninstall-alias\nplan\nrecover\nresume\nrollout\nstatus\nversion\nwake\n",
+            "check\ncompletion\ndehydrate\nhydrate\ninstall-alias\nplan\nrecover\nresume\nrollout\nschedule\nstatus\nversion\nwake\n",
         ),
     ] {
         let home = TempDir::new().expect("a folder");

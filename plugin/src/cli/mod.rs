@@ -6,6 +6,7 @@ mod layout;
 mod power;
 pub(crate) mod recover;
 pub(crate) mod rollout;
+pub(crate) mod schedule;
 pub(crate) mod time;
 pub(crate) mod values;
 
@@ -20,6 +21,7 @@ pub(crate) use self::hub::HubArgs;
 use self::layout::{arranged, help};
 pub(crate) use self::power::{ActArgs, ResumeArgs, SleepArgs};
 use self::rollout::{RolloutArgs, RolloutFlags};
+use self::schedule::ScheduleArgs;
 use self::time::TimeFlags;
 pub(crate) use self::values::{
     ActOutput, Completer, DryRun, Include, ReportOutput, StatusOutput, VersionOutput, WriteFlags,
@@ -74,6 +76,9 @@ pub(crate) enum Command {
     /// Pause, resume, accept, retry, abort or undo a rollout
     #[command(before_help = help!("rollout-examples"), after_long_help = help!("rollout-names", "exit-codes"))]
     Rollout(RolloutArgs),
+    /// Create, explain, skip, apply, suspend or resume schedules
+    #[command(before_help = help!("schedule-examples"), after_long_help = help!("schedule-names", "exit-codes"))]
+    Schedule(ScheduleArgs),
     /// Recover resources that their own system is about to delete
     #[command(before_help = help!("recover-examples"))]
     Recover(recover::RecoverArgs),

@@ -16,7 +16,7 @@ pub(crate) struct ActArgs {
     #[arg(long)]
     pub(crate) all: bool,
     /// Reason, stored as annotation hibernate.sh/reason
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub(crate) reason: Option<String>,
     /// Wait until the targets reach the requested state
     #[arg(long)]

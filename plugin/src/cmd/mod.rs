@@ -9,6 +9,7 @@ mod power;
 mod power_plan;
 pub(crate) mod recover;
 mod rollout;
+mod schedule;
 mod status;
 
 use serde_json::json;
@@ -36,6 +37,7 @@ pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
         Some(Command::Check(args)) => check::run(kinds, args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
         Some(Command::Rollout(args)) => rollout::run(kinds, args, &cli.hub).await,
+        Some(Command::Schedule(args)) => schedule::run(kinds, args, &cli.hub).await,
         Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {
             recover::run(args, &cli.hub).await
         }

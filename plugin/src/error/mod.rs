@@ -2,6 +2,7 @@
 
 mod recover;
 mod rollout;
+mod schedule;
 mod usage;
 
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::{fmt, io};
 
 pub(crate) use self::recover::FdbError;
 pub(crate) use self::rollout::RolloutError;
+pub(crate) use self::schedule::ScheduleError;
 pub(crate) use self::usage::UsageError;
 use hub::error::{ConfigError, HubError};
 use shared::kinds::TargetError;
@@ -67,6 +69,8 @@ pub(crate) enum Problem {
     Fdb(#[from] FdbError),
     #[error(transparent)]
     Rollout(#[from] RolloutError),
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     #[error(
         "the preflight refuses the sleep, no hibernation was requested{}:\n  {}",
         if *can_be_forced { " (--force accepts this)" } else { "" }, reasons.join("\n  ")
@@ -120,6 +124,7 @@ impl fmt::Display for Failure {
             | Problem::Time(_)
             | Problem::Fdb(_)
             | Problem::Rollout(_)
+            | Problem::Schedule(_)
             | Problem::Declined
             | Problem::Unasked
             | Problem::Io { .. } => {
@@ -137,6 +142,7 @@ impl Problem {
             Self::Usage(_) | Self::Time(_) | Self::Hub(HubError::Selector { .. }) => Exit::Usage,
             Self::Fdb(error) => error.exit(),
             Self::Rollout(error) => error.exit(),
+            Self::Schedule(error) => error.exit(),
             Self::StandIn { refusal, .. } if matches!(**refusal, HubError::Refused { .. }) => Exit::Refused,
             Self::Hub(HubError::Refused { .. }) | Self::Target(TargetError::Refused(_)) | Self::Preflight { .. } => {
                 Exit::Refused

@@ -55,12 +55,16 @@ pub(crate) fn only_shown(kinds: Kinds, words: &[String], flags: Flags<'_>) -> Re
         if flags.all_namespaces && !names.is_empty() && row.kind.is_namespaced() {
             return Err(UsageError::NameInAllNamespaces);
         }
-        let kinds = vec![Row::Shown(row)];
+        let is_alias = words.first().is_some_and(|word| names.is_empty() && row.kind.aliases.contains(&word.as_str()));
+        // `schedules` are those of the namespace and the cluster-wide ones.
+        let of_word = |other: &&&'static ShownKind| **other == *row || is_alias && other.shows == row.shows;
+        let kinds: Vec<Row> = kinds.shown.iter().filter(of_word).map(|row| Row::Shown(row)).collect();
         let word = Some(row.kind.resource_name());
         let named = |name: &String| Ok(ObjectName { kinds: kinds.clone(), word: word.clone(), name: checked(name)? });
         let names = names.iter().map(named).collect::<Result<_, _>>()?;
         let labels = flags.selector.unwrap_or_default().to_owned();
-        return Ok(Some(Query { names, labels, is_typed: true, namespace: flags.namespaces(), kinds }));
+        let is_typed = kinds.len() == 1;
+        return Ok(Some(Query { names, labels, is_typed, namespace: flags.namespaces(), kinds }));
     }
     Ok(None)
 }
@@ -327,7 +331,8 @@ mod tests {
             Ok(None) => "targets".to_owned(),
             Ok(Some(Query { kinds, names, .. })) => {
                 let names: Vec<String> = names.into_iter().map(|one| one.name).collect();
-                format!("{} [{}]", kinds[0].shown().unwrap().word, names.join(" "))
+                let words: Vec<&str> = kinds.iter().map(|row| row.shown().unwrap().word).collect();
+                format!("{} [{}]", words.join("+"), names.join(" "))
             }
             Err(error) => error.to_string(),
         }
@@ -352,6 +357,12 @@ mod tests {
             ("fdb sample other", "fdb [sample other]"),
             ("fdb", "fdb []"),
             ("foundationdbclusters.apps.foundationdb.org/sample", "fdb [sample]"),
+            ("rollouts", "rollout []"),
+            ("schedules", "schedule+cpsch []"),
+            ("psch", "schedule []"),
+            ("schedule/night", "schedule [night]"),
+            ("schedule night", "schedule [night]"),
+            ("cpsch/night", "cpsch [night]"),
         ] {
             assert_eq!(shown(line), expected, "{line}");
         }

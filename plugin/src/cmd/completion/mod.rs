@@ -12,7 +12,7 @@ use std::path::Path;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use kube::config::Kubeconfig;
 use shared::fdb::recover::check::suspended;
-use shared::kinds::{Kind, Kinds};
+use shared::kinds::{CLUSTER_SCHEDULE, Kind, Kinds, SCHEDULE};
 
 use self::install::SCRIPT_NAME;
 pub(crate) use self::install::install;
@@ -53,6 +53,7 @@ pub(crate) async fn answer(kinds: Kinds, words: &[String]) {
         Question::File => (Vec::new(), 0),
         Question::Context => (contexts(&hub), NO_FILES),
         Question::Name(kind, prefix) => (names(&hub, [kind], &prefix).await, NO_FILES),
+        Question::Schedule => (names(&hub, [&SCHEDULE.kind, &CLUSTER_SCHEDULE.kind], "").await, NO_FILES),
         Question::Group => (groups(&hub, typed.as_ref().and_then(fdb_cluster)).await, NO_FILES),
         Question::Target(commands) => targets(kinds, &hub, commands, last).await,
     };

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use clap::{Arg, ArgAction, Command, ValueHint};
-use shared::kinds::{FOUNDATIONDB_CLUSTER, Kind, Kinds, POWER_ROLLOUT};
+use shared::kinds::{CLUSTER_SCHEDULE, FOUNDATIONDB_CLUSTER, Kind, Kinds, POWER_ROLLOUT, SCHEDULE};
+use shared::schedule::zone;
 use view::resolve::NAMESPACE;
 
 use crate::cli::COMMANDS;
@@ -20,6 +21,8 @@ pub(super) enum Question {
     Context,
     /// The name of an object of this kind, with this text before it.
     Name(&'static Kind, String),
+    /// The name of a schedule of either kind.
+    Schedule,
     /// A suspended process group.
     Group,
     /// A target, or one of these commands.
@@ -39,8 +42,9 @@ pub(super) fn question<'t>(kinds: Kinds, root: &Command, before: &[String], last
     }
     let command = reader.command;
     let positional = || {
-        let arg = command.get_positionals().next()?;
-        (names.is_empty() || matches!(arg.get_action(), ArgAction::Append)).then_some(arg)
+        let repeats = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Append);
+        let mut rest = command.get_positionals().skip(names.len());
+        rest.next().or_else(|| command.get_positionals().last().filter(repeats))
     };
     let question = match reader.open.filter(|arg| !arg.is_require_equals_set()) {
         Some(arg) => value_of(kinds, arg, &names, last),
@@ -60,10 +64,13 @@ pub(super) fn question<'t>(kinds: Kinds, root: &Command, before: &[String], last
 fn value_of(kinds: Kinds, arg: &Arg, names: &[&str], last: &str) -> Question {
     match arg.get_id().as_str() {
         "context" => Question::Context,
-        "namespace" => Question::Name(&NAMESPACE, String::new()),
+        "namespace" | "calendar_namespace" => Question::Name(&NAMESPACE, String::new()),
         "fdb_cluster" => Question::Name(&FOUNDATIONDB_CLUSTER.kind, String::new()),
         "groups" => Question::Group,
-        "name" => rollout(last),
+        "name" => named(&[&POWER_ROLLOUT.kind], last),
+        "schedule" if last.contains('/') => named(&[&SCHEDULE.kind, &CLUSTER_SCHEDULE.kind], last),
+        "schedule" => Question::Schedule,
+        "zone" => Question::Words(zone::names().map(str::to_owned).collect()),
         "targets" => target(kinds, names, last),
         _ if arg.get_value_hint() == ValueHint::AnyPath => Question::File,
         _ => {
@@ -73,12 +80,13 @@ fn value_of(kinds: Kinds, arg: &Arg, names: &[&str], last: &str) -> Question {
     }
 }
 
-fn rollout(last: &str) -> Question {
-    match last.split_once('/') {
-        None => Question::Name(&POWER_ROLLOUT.kind, String::new()),
-        Some((word, _)) if POWER_ROLLOUT.kind.is_named(word) => Question::Name(&POWER_ROLLOUT.kind, format!("{word}/")),
-        Some(_) => NOTHING,
-    }
+/// A name of the first of these kinds, or of the one that stands before it.
+fn named(kinds: &[&'static Kind], last: &str) -> Question {
+    let Some((word, _)) = last.split_once('/') else {
+        return kinds.first().map_or(NOTHING, |kind| Question::Name(kind, String::new()));
+    };
+    let kind = kinds.iter().find(|kind| kind.is_named(word));
+    kind.map_or(NOTHING, |kind| Question::Name(kind, format!("{word}/")))
 }
 
 /// `deploy/web`, `deploy web`: behind a type are names of it.
@@ -122,6 +130,7 @@ mod tests {
             Question::Context => "context".to_owned(),
             Question::Name(kind, _) => kind.kind.to_owned(),
             Question::Group => "group".to_owned(),
+            Question::Schedule => "schedule".to_owned(),
             Question::Target(commands) if commands.is_empty() => "target".to_owned(),
             Question::Target(_) => "target or command".to_owned(),
         };
@@ -189,6 +198,20 @@ mod tests {
             ("status rollout/n", "PowerRollout"),
             ("status rollouts ", "PowerRollout"),
             ("demo --canary ", ""),
+            ("schedule ", "create next explain skip apply suspend resume"),
+            ("schedule create ", ""),
+            ("schedule create night ", "target"),
+            ("schedule create night --zone Eur", "flags"),
+            ("schedule create night --kind ", "clusterdeployment cluster workloads"),
+            ("schedule create night demo cd/", "ClusterDeployment"),
+            ("schedule next ", "schedule"),
+            ("schedule next night ", ""),
+            ("schedule next --calendar-namespace ", "Namespace"),
+            ("schedule explain deploy ", "Deployment"),
+            ("schedule skip cpsch/n", "ClusterPowerSchedule"),
+            ("schedule apply schedule/n", "PowerSchedule"),
+            ("schedule resume cd/n", ""),
+            ("status schedules ", "PowerSchedule"),
             ("version ", ""),
             ("install-alias ", "file"),
             ("completion ", "kubectl bash zsh fish powershell"),

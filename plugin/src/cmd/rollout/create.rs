@@ -178,7 +178,7 @@ fn summary(action: Power, rollout: &PowerRollout, found: usize, groups: &[Canary
 }
 
 /// The question, with the first targets.
-fn question(summary: &[String], found: &[&Target]) -> String {
+pub(crate) fn question(summary: &[String], found: &[&Target]) -> String {
     let shown = found.iter().take(LISTED).map(|target| {
         let note = if is_protected(&target.object) { " (protected)" } else { "" };
         format!("  {}{note}\n", place(&name_of(target)))

@@ -12,7 +12,7 @@ use crate::cli::recover::FdbCli;
 use crate::cli::time::TimeError;
 use crate::cli::{self, Cli};
 use crate::cmd::run;
-use crate::error::{Exit, FdbError, Problem, RolloutError, UsageError};
+use crate::error::{Exit, FdbError, Problem, RolloutError, ScheduleError, UsageError};
 
 /// The error of a command line, if it does not even get to the hub. There is none.
 fn usage(line: &str) -> Option<Problem> {
@@ -36,6 +36,7 @@ fn followed(problem: &Problem) -> &'static [&'static str] {
         Problem::Time(error) => of_times(error),
         Problem::Fdb(error) => of_groups(error),
         Problem::Rollout(error) => of_rollouts(error),
+        Problem::Schedule(error) => of_schedules(error),
         other => panic!("no error of usage: {other}"),
     }
 }
@@ -52,7 +53,9 @@ fn of_targets(error: &UsageError) -> &'static [&'static str] {
         UsageError::NamespaceAlone(_) => &["ns/shop"],
         UsageError::NotAName(_) => &["demo-1.a"],
         UsageError::NameInAllNamespaces => &["demo -n shop", "-l a=b -A", "status demo -n shop", "status -l a=b -A"],
-        UsageError::OnlyShown(_) => &["status fdb/sample", "status pool/small", "status rollout/night", "cd/a"],
+        UsageError::OnlyShown(_) => {
+            &["status fdb/sample", "status pool/small", "status rollout/night", "status schedule/night", "cd/a"]
+        }
         UsageError::EmptySelector => &["--all"],
         UsageError::Slash { .. }
         | UsageError::SelectorAndAll
@@ -138,6 +141,33 @@ fn of_rollouts(error: &RolloutError) -> &'static [&'static str] {
     }
 }
 
+fn of_schedules(error: &ScheduleError) -> &'static [&'static str] {
+    match error {
+        ScheduleError::NotAWindow { .. } => &["schedule create x --zone UTC --all --awake 07:30-18:00"],
+        ScheduleError::NotASchedule { .. } => {
+            &["schedule apply night", "schedule apply schedule/night", "schedule apply cpsch/night"]
+        }
+        ScheduleError::ClusterWide { .. } => &["schedule create x --zone UTC --all --awake 07:30-18:00 --cluster-wide"],
+        ScheduleError::AllWorkloads => &[
+            "schedule create x --zone UTC --awake 07:30-18:00 --kind workloads --all",
+            "schedule create x --zone UTC --awake 07:30-18:00 --kind workloads --all --cluster-wide",
+        ],
+        ScheduleError::OtherKind { .. } => &[
+            "schedule create x cd/demo --zone UTC --awake 07:30-18:00",
+            "schedule create x cluster/abc --kind cluster --cluster-wide --zone UTC --awake 07:30-18:00",
+        ],
+        ScheduleError::NoNamespace => {
+            &["schedule create x demo --cluster-wide -n shop --zone UTC --awake 07:30-18:00 --dry-run=client"]
+        }
+        ScheduleError::NotOneTarget => &["schedule explain cd/demo"],
+        ScheduleError::Faults(_)
+        | ScheduleError::Unscheduled { .. }
+        | ScheduleError::Invalid { .. }
+        | ScheduleError::Calendar { .. }
+        | ScheduleError::Refused { .. } => &[],
+    }
+}
+
 /// The flags that a message names.
 fn flags(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split_whitespace().map(|word| word.trim_matches(|c: char| c.is_ascii_punctuation() && c != '-'));
@@ -184,6 +214,17 @@ fn a_line_that_follows_the_advice_gets_to_the_hub() {
         "--all --canary Web",
         "--all --canary label:",
         "rollout pause cd/night",
+        "schedule/night",
+        "schedule create x --zone UTC --all --awake Mon",
+        "schedule create x --zone UTC --all --awake 7:30-18:00",
+        "schedule create x --zone UTC --all --awake 07:30-18:00 -A",
+        "schedule create x web --zone UTC --awake 07:30-18:00 --kind workloads",
+        "schedule create x deploy/web --zone UTC --awake 07:30-18:00",
+        "schedule create x demo --cluster-wide --zone UTC --awake 07:30-18:00 --dry-run=client",
+        "schedule create X --zone UTC --all --awake 07:30-18:00",
+        "schedule create x --zone UTC --awake 07:30-18:00",
+        "schedule apply cd/night",
+        "schedule explain ns/shop",
     ] {
         let problem = usage(line).unwrap_or_else(|| panic!("{line:.40} is accepted"));
         let (message, lines) = (problem.to_string(), followed(&problem));

@@ -1,0 +1,246 @@
+//! `schedule skip|apply|suspend|resume`: what each writes.
+
+use std::time::Duration;
+
+use hub::error::HubError;
+use hub::{Resource, Write, patched};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde_json::{Value, json};
+use shared::annotation::format;
+use shared::duration::{after, parse_unsigned};
+use shared::power::Power;
+use shared::schedule::api::{Exception, ExceptionPower};
+use shared::schedule::calendar::Holiday;
+use shared::schedule::timetable::{Edge, Timetable};
+use shared::schedule::zone::zone;
+use shared::text::name_some;
+use view::schedule::ScheduleState;
+
+use super::{calendars, find, next_text, read, text, word};
+use crate::cli::schedule::ChangeArgs;
+use crate::cli::time::{self, moment};
+use crate::cli::{DryRun, HubArgs};
+use crate::cmd::rollout::create::warned;
+use crate::connect::connect;
+use crate::error::{Exit, Problem, ScheduleError};
+use crate::output;
+use crate::output::age::local;
+
+/// How often a schedule is read again because another client wrote it in between.
+const ATTEMPTS: u32 = 5;
+/// Most exceptions of a schedule.
+const MAX_EXCEPTIONS: usize = 64;
+const MINUTE: Duration = Duration::from_mins(1);
+/// How far around an exception edges can change: the longest lead, and a day with the shortest sleep.
+const AROUND: Duration = Duration::from_hours(48);
+/// How far ahead skipped edges are listed.
+const LOOK: Duration = Duration::from_hours(400 * 24);
+/// How many edges a message lists.
+const LISTED: usize = 5;
+const REASON: &str = "kubectl hibernate schedule skip";
+
+/// What a verb changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change<'a> {
+    /// Nothing happens until then, or until after the next edge.
+    Skip(Option<&'a str>),
+    Apply,
+    Suspend(bool),
+}
+
+/// Runs the verb: reads the schedule and writes the change, again from the start if another client wrote it in between.
+///
+/// # Errors
+/// When the change cannot work, or the hub refuses.
+pub(super) async fn run(change: Change<'_>, args: &ChangeArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    let hub = connect(hub_args)?;
+    let (row, mut object) = find(&hub, &args.schedule).await?;
+    let (resource, now) = (Resource::preferred(&row.kind), time::now());
+    for _ in 0..ATTEMPTS {
+        let state = ScheduleState::read(row, object.clone())?;
+        let calendars = async || calendars(&hub, &state, &args.calendars.calendar_namespace).await;
+        let step = match change {
+            Change::Suspend(on) => Ok(suspended(&state, on)),
+            Change::Skip(until) => {
+                let until = until.map(|text| moment("--until", text, &now)).transpose()?;
+                skipped(state.clone(), &calendars().await?, until, now.timestamp())?
+            }
+            Change::Apply => applied(&state, &read(&state, &calendars().await?)?, now.timestamp()),
+        };
+        let refused = |why| ScheduleError::Refused { what: state.full_name(), why };
+        let (namespace, name) = (state.namespace(), state.name());
+        let (sent, done) = match step.map_err(refused)? {
+            None => (Ok(object.clone()), "unchanged".to_owned()),
+            Some((patch, done)) if args.write.dry_run == DryRun::Client => (Ok(patched(&object, &patch)), done),
+            Some((patch, done)) => {
+                (warned(hub.patch(resource, namespace, name, &patch, &Write::from(&args.write))).await, done)
+            }
+        };
+        match sent {
+            Ok(object) => {
+                output::changed(&args.write, &state.full_name(), &done, &object);
+                return Ok(Exit::Done);
+            }
+            Err(HubError::Conflict { .. }) => object = hub.get(resource, namespace, name).await?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Problem::Contended(ATTEMPTS))
+}
+
+/// A merge patch and what is said once it is written; none if nothing changes.
+type Step = Option<(Value, String)>;
+
+fn suspended(state: &ScheduleState, on: bool) -> Step {
+    let done = if on { "suspended" } else { "resumed" };
+    (state.spec().suspend != on).then(|| (json!({ "spec": { "suspend": on } }), done.to_owned()))
+}
+
+/// The state of this time, applied once.
+fn applied(state: &ScheduleState, timetable: &Timetable, now: Timestamp) -> Result<Step, String> {
+    if state.spec().suspend {
+        return Err("it is suspended: use `resume` first".to_owned());
+    }
+    let power = timetable
+        .state(now)
+        .ok_or("it asks for no state now: an exception leaves targets as they are, or no event has passed")?;
+    Ok(Some((json!({ "spec": { "applyAt": format::seconds(now) } }), format!("applies {}", word(power)))))
+}
+
+/// An exception that leaves targets as they are. The inner error says why there can be none.
+fn skipped(
+    mut state: ScheduleState,
+    calendars: &[Vec<Holiday>],
+    until: Option<Timestamp>,
+    now: Timestamp,
+) -> Result<Result<Step, String>, ScheduleError> {
+    let timetable = read(&state, calendars)?;
+    let zone_name = state.spec().time_zone.clone();
+    let zone = zone(&zone_name).unwrap_or(TimeZone::UTC);
+    let end = match (until, timetable.next(now, 1).first()) {
+        (Some(until), _) => until,
+        (None, Some(edge)) => after(nominal(edge, state.spec().lead.as_deref()), MINUTE),
+        (None, None) => return Ok(Err("no edge is to come that it could skip".to_owned())),
+    };
+    // A minute that has begun is part of it.
+    let end = if end.as_second() % 60 == 0 { end } else { after(end, MINUTE) };
+    let civil = |at: Timestamp| at.to_zoned(zone.clone()).strftime("%Y-%m-%dT%H:%M").to_string();
+    let exceptions = &mut state.schedule.spec.0.exceptions;
+    if exceptions.len() >= MAX_EXCEPTIONS {
+        exceptions.retain(|one| one.end(&zone).is_none_or(|end| end > now));
+    }
+    if exceptions.len() >= MAX_EXCEPTIONS {
+        let found = exceptions.len();
+        return Ok(Err(format!(
+            "spec.exceptions: found {found} to come, must be {MAX_EXCEPTIONS} at most: remove one"
+        )));
+    }
+    let (power, reason) = (ExceptionPower::Unchanged, REASON.to_owned());
+    exceptions.push(Exception { from: civil(now), to: Some(civil(end)), power, reason });
+    let patch = json!({
+        "metadata": { "resourceVersion": state.schedule.metadata.resource_version },
+        "spec": { "exceptions": state.spec().exceptions },
+    });
+    let changed = read(&state, calendars)?;
+    let last = after(end, AROUND).min(after(now, LOOK));
+    let remaining: Vec<(Timestamp, Power)> =
+        changed.edges(now, last).iter().map(|edge| (edge.at, edge.power)).collect();
+    let edges = timetable.edges(now, last);
+    let gone = edges.iter().filter(|edge| !remaining.contains(&(edge.at, edge.power)));
+    let gone = name_some(gone.map(|edge| text(edge, &zone_name)), LISTED);
+    let gone = if gone.is_empty() { "no edge" } else { gone.as_str() };
+    let next = next_text(&changed, &zone_name, now);
+    let until = local(end, &zone_name);
+    Ok(Ok(Some((patch, format!("skips {gone}; leaves targets as they are until {until}; next: {next}")))))
+}
+
+/// The time that the schedule names for an edge: wakes begin earlier.
+fn nominal(edge: &Edge, lead: Option<&str>) -> Timestamp {
+    let lead = lead.and_then(|lead| parse_unsigned(lead).ok()).filter(|_| edge.power == Power::Running);
+    after(edge.at, lead.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{at, office};
+    use super::*;
+
+    /// Friday noon in Berlin.
+    const NOW: &str = "2026-11-27T11:00:30Z";
+
+    fn skip(spec: &Value, until: Option<&str>, now: &str) -> (Vec<Value>, String) {
+        let state = office(&json!({}), spec);
+        let (patch, done) = skipped(state, &[], until.map(at), at(now)).unwrap().unwrap().unwrap();
+        assert_eq!(patch["metadata"], json!({ "resourceVersion": "7" }));
+        (patch["spec"]["exceptions"].as_array().unwrap().clone(), done)
+    }
+
+    #[test]
+    fn a_skip_is_an_exception_that_ends_after_the_next_edge() {
+        let one = |from: &str, to: &str| json!({ "from": from, "to": to, "power": "Unchanged", "reason": REASON });
+        for (spec, until, now, expected, done) in [
+            (
+                json!({}),
+                None,
+                NOW,
+                one("2026-11-27T12:00", "2026-11-27T18:01"),
+                "skips Sleep at 2026-11-27T18:00+01:00; leaves targets as they are until 2026-11-27T18:01+01:00; next: Awake at \
+                 2026-11-30T07:30+01:00",
+            ),
+            (
+                json!({ "lead": "20m" }),
+                None,
+                "2026-11-27T20:00:00Z",
+                one("2026-11-27T21:00", "2026-11-30T07:31"),
+                "skips Awake at 2026-11-30T07:10+01:00; leaves targets as they are until 2026-11-30T07:31+01:00; next: Sleep at \
+                 2026-11-30T18:00+01:00",
+            ),
+            (
+                json!({}),
+                Some("2026-11-27T13:00:01Z"),
+                NOW,
+                one("2026-11-27T12:00", "2026-11-27T14:01"),
+                "skips no edge; leaves targets as they are until 2026-11-27T14:01+01:00; next: Sleep at \
+                 2026-11-27T18:00+01:00",
+            ),
+        ] {
+            let (exceptions, said) = skip(&spec, until, now);
+            assert_eq!((exceptions, said.as_str()), (vec![expected], done), "{spec} {until:?}");
+        }
+        let (_, done) = skip(&json!({}), Some("2026-12-01T00:00:00Z"), NOW);
+        assert!(
+            done.starts_with("skips Sleep at 2026-11-27T18:00+01:00, Awake at 2026-11-30T07:30+01:00, Sleep"),
+            "{done}"
+        );
+    }
+
+    #[test]
+    fn exceptions_that_have_ended_make_room() {
+        let days = |year: u32, count: usize| vec![json!({ "from": format!("{year}-12-24"), "power": "Sleep" }); count];
+        let (exceptions, _) = skip(&json!({ "exceptions": days(2025, 63) }), None, NOW);
+        assert_eq!(exceptions.len(), 64);
+        let mixed = [days(2025, 1), days(2026, 63)].concat();
+        let (exceptions, _) = skip(&json!({ "exceptions": mixed }), None, NOW);
+        assert_eq!(exceptions.len(), 64);
+        assert_eq!(exceptions[0]["from"], "2026-12-24");
+        let full = office(&json!({}), &json!({ "exceptions": days(2026, 64) }));
+        let why = skipped(full, &[], None, at(NOW)).unwrap().unwrap_err();
+        assert_eq!(why, "spec.exceptions: found 64 to come, must be 64 at most: remove one");
+    }
+
+    #[test]
+    fn the_other_verbs_write_one_field() {
+        let state = |spec: &Value| office(&json!({}), spec);
+        let (awake, asleep) = (state(&json!({})), state(&json!({ "suspend": true })));
+        let step = |on: bool, done: &str| Some((json!({ "spec": { "suspend": on } }), done.to_owned()));
+        assert_eq!((suspended(&awake, true), suspended(&awake, false)), (step(true, "suspended"), None));
+        assert_eq!((suspended(&asleep, false), suspended(&asleep, true)), (step(false, "resumed"), None));
+        let applied = |spec: &Value| applied(&state(spec), &read(&state(spec), &[]).unwrap(), at(NOW));
+        let patch = json!({ "spec": { "applyAt": "2026-11-27T11:00:30Z" } });
+        assert_eq!(applied(&json!({})), Ok(Some((patch, "applies Awake".to_owned()))));
+        assert!(applied(&json!({ "suspend": true })).unwrap_err().ends_with("use `resume` first"));
+        let left = json!({ "exceptions": [{ "from": "2026-11-27", "power": "Unchanged" }] });
+        assert!(applied(&left).unwrap_err().starts_with("it asks for no state now"));
+    }
+}

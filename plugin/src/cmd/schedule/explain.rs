@@ -1,0 +1,240 @@
+//! `schedule explain`: which schedule governs a target, and what keeps the target from following.
+
+use hub::{Resource, is_namespace};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use shared::annotation::{format, keys};
+use shared::kinds::{Kinds, TargetKind, View};
+use shared::power::Power;
+use shared::rollout::NamespaceLabels;
+use shared::schedule::api::{WORKLOADS, workload_kinds};
+use shared::schedule::governs::{Governor, Governors};
+use view::known;
+use view::resolve::NAMESPACE;
+use view::schedule::ScheduleState;
+use view::target::place;
+
+use super::{list, next_text, timetable};
+use crate::cli::schedule::ExplainArgs;
+use crate::cli::{HubArgs, ReportOutput};
+use crate::cmd::status::described;
+use crate::connect::connect;
+use crate::error::{Exit, Failure, Problem, ScheduleError};
+use crate::output;
+use crate::select::{Flags, parse};
+
+/// The width of the names in front of the values.
+const NAMES: usize = 13;
+
+/// Runs the verb.
+///
+/// # Errors
+/// When the target is not found, or no schedule has targets of its type.
+pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    let query = parse(kinds, &args.targets, Flags::new(hub_args, false))?;
+    if query.names.len() != 1 {
+        return Err(ScheduleError::NotOneTarget.into());
+    }
+    let hub = connect(hub_args)?;
+    let target = match view::targets(&hub, &query).await.pop() {
+        Some(Ok(target)) => target,
+        Some(Err(failure)) => return Ok(output::failed(&Failure::from(failure))),
+        None => return Err(ScheduleError::NotOneTarget.into()),
+    };
+    let kind = kind_of(target.row).ok_or_else(|| ScheduleError::Unscheduled { what: target.full_name() })?;
+    let view = (target.row.read)(&target.object)?.view(None);
+    let (states, failures) = list(&hub, hub_args, true).await;
+    for failure in failures {
+        output::warning(&format!("{failure}: a schedule of this type may govern the target too"));
+    }
+    let governors = Governors::new(states.iter().map(|state| Governor::of(&state.schedule)));
+    let mut labels = NamespaceLabels::new();
+    if governors.need_namespaces() && is_namespace(&target.namespace) {
+        match hub.get(Resource::preferred(&NAMESPACE), "", &target.namespace).await {
+            Ok(found) => {
+                labels.insert(target.namespace.clone(), View::of_value(&found, Power::Running).identity.labels);
+            }
+            Err(error) => output::warning(&format!("{error}: schedules that select namespaces by labels are left out")),
+        }
+    }
+    let schedules = ranked(&governors, &states, kind, &view, &labels);
+    let next = match schedules.first() {
+        Some((state, _)) if state.spec().suspend => Some("none: the schedule is suspended".to_owned()),
+        Some((state, _)) => Some(match timetable(&hub, state, &args.read.calendars.calendar_namespace).await {
+            Ok(timetable) => next_text(&timetable, &state.spec().time_zone, Timestamp::now()),
+            Err(error) => format!("not known: {error}"),
+        }),
+        None => None,
+    };
+    let (what, obstacles) = (format!("{}{}", target.full_name(), target.place()), obstacles(&view, Timestamp::now()));
+    match args.read.output {
+        ReportOutput::Table => {
+            for line in lines(&what, &schedules, next, &obstacles) {
+                output::colored(&line);
+            }
+        }
+        format => {
+            let schedule = |(at, (state, why)): (usize, &(&ScheduleState, String))| {
+                let mut item = json!(state);
+                (item["governs"], item["why"]) = ((at == 0).into(), why.as_str().into());
+                item
+            };
+            let items: Vec<Value> = schedules.iter().enumerate().map(schedule).collect();
+            let target = json!({
+                "type": target.row.kind.type_name(), "namespace": view.identity.namespace, "name": view.identity.name,
+            });
+            let mut all = output::list("ScheduleExplanation", &items);
+            (all["target"], all["next"], all["obstacles"]) = (target, next.into(), json!(obstacles));
+            output::structured(&known(all), format == ReportOutput::Json);
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// How schedules name the kind of a target; none if they have no such targets.
+fn kind_of(row: &'static TargetKind) -> Option<&'static str> {
+    if workload_kinds().contains(&&row.kind) { Some(WORKLOADS) } else { row.in_rollouts.map(|_| row.kind.kind) }
+}
+
+/// The schedules that select the target, the one that governs first, each with the reason.
+fn ranked<'a>(
+    governors: &Governors,
+    states: &'a [ScheduleState],
+    kind: &str,
+    view: &View,
+    labels: &NamespaceLabels,
+) -> Vec<(&'a ScheduleState, String)> {
+    let is = |state: &ScheduleState, one: &Governor| {
+        state.schedule.metadata.namespace == one.namespace && state.name() == one.name
+    };
+    let found = governors.of(kind, view, labels).filter_map(|one| states.iter().find(|state| is(state, one)));
+    let found: Vec<&ScheduleState> = found.collect();
+    let first = found.first().copied();
+    found.into_iter().map(|state| (state, first.map(|first| why(first, state)).unwrap_or_default())).collect()
+}
+
+/// Why the first one governs, and the other one does not.
+fn why(first: &ScheduleState, other: &ScheduleState) -> String {
+    let (wins, priority) = (first.spec().priority, other.spec().priority);
+    if first == other {
+        "governs".to_owned()
+    } else if first.namespace() != other.namespace() {
+        "a schedule of the namespace comes first".to_owned()
+    } else if wins != priority {
+        format!("priority {priority} is lower than {wins}")
+    } else {
+        format!("priority {priority} is the same, and it is younger")
+    }
+}
+
+/// What would refuse or defer a change now.
+fn obstacles(view: &View, now: Timestamp) -> Vec<String> {
+    let (desired, obstacles) = (&view.desired, &view.obstacles);
+    let protected = desired.protected.then(|| format!("sleep refused: protected ({})", keys::PROTECTED));
+    let refused = obstacles.refused.as_ref().map(|why| format!("sleep refused: {why}"));
+    let held = obstacles.not_asleep_before.as_ref().filter(|(until, _)| *until > now);
+    let wakes = desired.wakes_at().filter(|at| *at > now);
+    [
+        protected,
+        refused,
+        held.map(|(_, why)| format!("sleep deferred: {why}")),
+        obstacles.waits.as_ref().map(|why| format!("sleep and wake deferred: {why}")),
+        wakes.map(|at| format!("wake left out before {} ({})", format::seconds(at), keys::WAKE_AT)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Sanitized lines.
+fn lines(
+    what: &str,
+    schedules: &[(&ScheduleState, String)],
+    next: Option<String>,
+    obstacles: &[String],
+) -> Vec<String> {
+    let full = |state: &ScheduleState| format!("{}{}", state.full_name(), place(state.namespace()));
+    let governs = schedules.first().map_or_else(|| "no schedule".to_owned(), |(state, _)| full(state));
+    let mut fields = vec![("Governed by", Some(governs)), ("Next edge", next)];
+    fields.extend(obstacles.iter().map(|text| ("Now", Some(text.clone()))));
+    let mut lines = described(what, NAMES, &fields, ("", None));
+    if schedules.len() > 1 {
+        let others = schedules.iter().skip(1).map(|(state, why)| vec![full(state), why.clone()]);
+        lines.push(String::new());
+        lines.extend(output::table(&["OTHER SCHEDULE", "WHY NOT"], others));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::kinds::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
+
+    use super::super::tests::{at, office};
+    use super::*;
+
+    fn cluster(annotations: &Value) -> View {
+        let object = json!({
+            "metadata": { "name": "demo", "namespace": "team", "annotations": annotations },
+            "spec": { "baseDomain": "d", "clusterName": "demo", "installed": true, "platform": {} },
+        });
+        (CLUSTER_DEPLOYMENT.read)(&object).unwrap().view(None)
+    }
+
+    #[test]
+    fn the_governing_schedule_comes_first_and_the_others_say_why_not() {
+        let schedule = |name: &str, namespace: Option<&str>, priority: i32, created: u8| {
+            let created = format!("2026-11-01T00:00:{created:02}Z");
+            let metadata = json!({ "name": name, "namespace": namespace, "uid": name, "creationTimestamp": created });
+            office(&metadata, &json!({ "priority": priority }))
+        };
+        let states = [
+            schedule("platform", None, 1_000, 0),
+            schedule("young", Some("team"), 5, 2),
+            schedule("old\u{1b}[2J", Some("team"), 5, 1),
+            schedule("low", Some("team"), 0, 0),
+            schedule("elsewhere", Some("other"), 9, 0),
+        ];
+        let governors = Governors::new(states.iter().map(|state| Governor::of(&state.schedule)));
+        let ranked = ranked(&governors, &states, "ClusterDeployment", &cluster(&json!({})), &NamespaceLabels::new());
+        insta::assert_snapshot!(lines("demo", &ranked, Some("Sleep at x".to_owned()), &["y".to_owned()]).join("\n"), @r"
+        demo
+          Governed by: powerschedule.hibernate.sh/old [2J (namespace team)
+          Next edge:   Sleep at x
+          Now:         y
+
+        OTHER SCHEDULE                                      WHY NOT
+        powerschedule.hibernate.sh/young (namespace team)   priority 5 is the same, and it is younger
+        powerschedule.hibernate.sh/low (namespace team)     priority 0 is lower than 5
+        clusterpowerschedule.hibernate.sh/platform          a schedule of the namespace comes first
+        ");
+        assert_eq!(lines("demo", &[], None, &[]), ["demo", "  Governed by: no schedule"]);
+    }
+
+    #[test]
+    fn what_refuses_or_defers_a_change_is_named() {
+        let now = at("2026-11-27T12:00:00Z");
+        for (annotations, expected) in [
+            (json!({}), vec![]),
+            (json!({ "hibernate.sh/protected": "true" }), vec!["sleep refused: protected (hibernate.sh/protected)"]),
+            (
+                json!({ "hibernate.sh/hold-awake-until": "2026-11-27T18:00:00Z", "hibernate.sh/hold-awake-by": "ann" }),
+                vec!["sleep deferred: held awake until 2026-11-27T18:00:00Z by ann"],
+            ),
+            (json!({ "hibernate.sh/hold-awake-until": "2026-11-27T11:00:00Z" }), vec![]),
+            (
+                json!({ "hibernate.sh/wake-at": "2026-11-30T06:00:00Z" }),
+                vec!["wake left out before 2026-11-30T06:00:00Z (hibernate.sh/wake-at)"],
+            ),
+        ] {
+            assert_eq!(obstacles(&cluster(&annotations), now), expected, "{annotations}");
+        }
+    }
+
+    #[test]
+    fn schedules_have_targets_of_some_kinds() {
+        let kinds = [&CLUSTER_DEPLOYMENT, &KKP_CLUSTER, &shared::kinds::CRON_JOB].map(kind_of);
+        assert_eq!(kinds, [Some("ClusterDeployment"), Some("Cluster"), Some("Workloads")]);
+        assert_eq!(kind_of(&shared::kinds::workload::CAPI_MACHINE_DEPLOYMENT), None);
+    }
+}

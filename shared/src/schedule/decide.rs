@@ -102,8 +102,10 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
 /// Targets that were woken with a hold since they were to sleep, and whose hold has ended: they sleep again. What was woken
 /// without one stays awake until the next edge.
 fn ended_holds(facts: &Facts<'_>) -> Option<(Edge, Vec<TargetName>)> {
-    let since = facts.timetable.since(facts.now).unwrap_or(Timestamp::MIN).max(facts.written);
-    let is_over = |hold: &&Hold| since < hold.requested && hold.requested <= hold.until && hold.until <= facts.now;
+    let (since, written) = (facts.timetable.since(facts.now).unwrap_or(Timestamp::MIN), facts.written);
+    let is_over = |hold: &&Hold| {
+        since < hold.requested && hold.requested <= hold.until && written < hold.until && hold.until <= facts.now
+    };
     let mut over: Vec<&Hold> = facts.holds.iter().filter(is_over).collect();
     over.sort_by(|one, other| one.target.cmp(&other.target));
     over.truncate(MAX_NAMES);

@@ -4,6 +4,7 @@ mod decided;
 mod edges;
 mod governed;
 mod oracle;
+mod properties;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

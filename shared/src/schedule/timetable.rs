@@ -167,11 +167,12 @@ impl Timetable {
         let begin = Timestamp::UNIX_EPOCH;
         match &self.base {
             Base::Windows(_) => {
-                if self.flips(begin, after(begin, LOOKS[0])).is_empty() {
-                    faults.add(
-                        "awake",
-                        "found windows that leave no time to sleep, must leave some: shorten one".to_owned(),
-                    );
+                let edges = self.edges(begin, after(begin, LOOKS[0]));
+                if !edges.iter().any(|edge| edge.power == Power::Hibernating) {
+                    let least = duration::go_string(self.minimum_sleep);
+                    let message =
+                        format!("found windows that leave no time to sleep, must leave {least} at least: shorten one");
+                    faults.add("awake", message);
                 }
             }
             Base::Events(events) => {

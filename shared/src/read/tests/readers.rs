@@ -19,6 +19,7 @@ use crate::hive::api::{ClusterDeployment, ClusterSync};
 use crate::kkp::api::Cluster;
 use crate::read::*;
 use crate::rollout::api::PowerRollout;
+use crate::schedule::api::{ClusterPowerSchedule, PowerSchedule};
 use crate::spoke::kinds;
 
 /// Bytes of an attack: more where memory is measured than beside other tests. What is in use grows with them.
@@ -138,6 +139,20 @@ objects! {
     readers_of_kubernetes {
         PowerRollout, "none", {
             "spec": { "action": "Hibernate", "maxTargets": 1, "notAfter": "2026-11-28T00:00:00Z", "targets": { "kind": "ClusterDeployment", "names": [{ "namespace": "a", "name": "b" }] } },
+        };
+        PowerSchedule, "none", {
+            "spec": {
+                "timeZone": "UTC", "awake": [{ "days": ["Mon"], "from": "07:00", "to": "18:00" }], "events": [{ "cron": "a", "power": "Sleep" }],
+                "exceptions": [{ "from": "2026-12-24", "power": "Sleep" }], "calendars": [{ "configMap": "a", "key": "b", "power": "Sleep" }],
+                "targets": { "kind": "ClusterDeployment", "names": [{ "name": "b" }] }, "rollout": { "groups": [{ "name": "a", "names": [{ "name": "b" }] }] },
+            },
+            "status": {
+                "next": [{ "at": "2026-11-28T00:00:00Z", "power": "Sleep", "source": "s" }],
+                "lastEdge": { "at": "2026-11-28T00:00:00Z", "power": "Sleep", "source": "s" },
+            },
+        };
+        ClusterPowerSchedule, "none", {
+            "spec": { "timeZone": "UTC", "awake": [{ "from": "07:00", "to": "18:00" }], "targets": { "kind": "ClusterDeployment", "all": true } },
         };
         ConfigMap, "none", { "data": { "a": "b" } };
         Secret, "none", { "data": { "a": "eA==" } };

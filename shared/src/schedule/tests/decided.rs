@@ -114,7 +114,9 @@ fn what_was_held_awake_sleeps_again_when_its_hold_ends() {
     assert_eq!(at_time("2026-11-28T11:00:00Z", written), (None, Some(at(noon))));
     let both = Some(("2026-11-28T13:00Z Sleep".to_owned(), vec![target("first"), target("second")]));
     assert_eq!(at_time("2026-11-28T13:00:00Z", written), (both, Some(at("2026-11-28T15:00:00Z"))));
-    assert_eq!(at_time("2026-11-28T13:00:00Z", "2026-11-28T12:30:00Z").0, None, "of a schedule that was edited since");
+    let first = Some(vec![target("first")]);
+    let edited = at_time("2026-11-28T13:00:00Z", "2026-11-28T12:30:00Z").0.map(|(_, targets)| targets);
+    assert_eq!(edited, first, "an edited schedule begins at its next edge, which may be the end of a hold");
     assert_eq!(
         at_time("2026-11-30T07:00:00Z", written).0.map(|(edge, _)| edge).as_deref(),
         Some("2026-11-30T06:30Z Awake")

@@ -191,7 +191,7 @@ fn a_calendar_is_read_line_by_line_and_exceptions_win_over_it() {
         ("2026-1-1", 1),
     ] {
         match parse(text) {
-            Err(CalendarError::Line { line: found, .. }) => assert_eq!(found, line, "{text}"),
+            Err(CalendarError::Line(found)) => assert_eq!(found, line, "{text}"),
             other => assert_eq!((other.is_ok(), line), (true, 0), "{text}: {other:?}"),
         }
     }
@@ -237,6 +237,10 @@ fn what_cannot_be_is_named_with_its_field_and_what_would_be_right() {
         (exception("2026-12-24T10:00", None), "spec.exceptions[0]: found 2026-12-24T10:00, must be days or times"),
         (exception("2026-12-24", Some("2026-12-23")), "spec.exceptions[0]: found 2026-12-24 to 2026-12-23, must be"),
         (exception("2026-02-30", None), "spec.exceptions[0]: found"),
+        (
+            json!({ "awake": [{ "from": "00:10", "to": "00:00" }] }),
+            "spec.awake: found windows that leave no time to sleep, must leave 30m0s at least",
+        ),
         (json!({ "lead": "25h" }), r#"spec.lead: found "25h", must be a duration of 24h at most"#),
         (json!({ "minimumSleep": "soon" }), r#"spec.minimumSleep: found "soon", must be"#),
     ] {

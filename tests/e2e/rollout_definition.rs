@@ -142,14 +142,18 @@ async fn the_api_server_takes_a_rollout_and_refuses_what_cannot_work() -> Result
 #[tokio::test]
 async fn the_examples_of_the_documentation_apply() -> Result<()> {
     let world = World::shared().await?;
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/rollouts");
-    let files: Vec<_> = std::fs::read_dir(&folder)?.collect::<std::io::Result<_>>()?;
-    ensure!(files.len() >= 3, "{files:?}");
-    for file in files {
-        let path = file.path();
-        let path = path.to_str().context("a path in UTF-8")?;
-        let detail = world.kubectl(&["create", "--dry-run=server", "-f", path]).await?.ok().context(path.to_owned())?;
-        ensure!(detail.contains("created (server dry run)"), "{path}: {detail}");
+    for examples in ["rollouts", "schedules"] {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples").join(examples);
+        let files: Vec<_> = std::fs::read_dir(&folder)?.collect::<std::io::Result<_>>()?;
+        ensure!(files.len() >= 3, "{files:?}");
+        for file in files {
+            let path = file.path();
+            let path = path.to_str().context("a path in UTF-8")?;
+            let ran = world.kubectl(&["create", "--dry-run=server", "-f", path]).await?;
+            let detail = ran.ok().context(path.to_owned())?;
+            let is_created = |line: &str| line.ends_with("created (server dry run)");
+            ensure!(!detail.is_empty() && detail.lines().all(is_created), "{path}: {detail}");
+        }
     }
     Ok(())
 }

@@ -73,7 +73,7 @@ async fn published(hub: &Client) -> Result<Vec<String>> {
 async fn settled(hub: &Client) -> Result<String> {
     eventually(SOON, "bundle in every entry", async || {
         let (wanted, found) = (bundle(hub).await?, published(hub).await?);
-        ensure!(found.len() == 8 && found.iter().all(|bundle| *bundle == wanted), "not published everywhere");
+        ensure!(found.len() == 10 && found.iter().all(|bundle| *bundle == wanted), "not published everywhere");
         Ok(wanted)
     })
     .await

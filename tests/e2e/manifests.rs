@@ -162,8 +162,13 @@ async fn every_overlay_is_removed(world: &World) -> Result<()> {
     let ours = "app.kubernetes.io/part-of=kubectl-hibernate";
     let left = world.kubectl(&["get", &kinds, "-A", "-l", ours, "-o", "name"]).await?.ok()?;
     let left: BTreeSet<&str> = left.lines().collect();
-    let kept =
-        ["clustergroupupgrades.ran.openshift.io", "powerrollouts.hibernate.sh", "precachingconfigs.ran.openshift.io"];
+    let kept = [
+        "clustergroupupgrades.ran.openshift.io",
+        "clusterpowerschedules.hibernate.sh",
+        "powerrollouts.hibernate.sh",
+        "powerschedules.hibernate.sh",
+        "precachingconfigs.ran.openshift.io",
+    ];
     let kept = kept.map(|name| format!("customresourcedefinition.apiextensions.k8s.io/{name}"));
     assert_eq!(left, kept.iter().map(String::as_str).collect(), "what stays, as the page says");
     Ok(())

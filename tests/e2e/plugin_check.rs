@@ -148,7 +148,7 @@ async fn each_fault_of_an_installation_is_named_with_what_mends_it() -> Result<(
         Ok((code, found))
     })
     .await?;
-    assert_eq!((code, found.len()), (0, 8), "{found:#?}");
+    assert_eq!((code, found.len()), (0, 9), "{found:#?}");
     let people = checked.world.plugin(&["check"]).await?;
     ensure!(people.stdout.contains("ok   webhook-answers"), "{people:?}");
 
@@ -215,10 +215,14 @@ async fn objects(checked: &Checked) -> Result<()> {
         .await?;
     delete("validatingadmissionpolicybinding/powerrollouts.hibernate.sh").await?;
     checked.mends("policies", "powerrollouts.hibernate.sh is missing").await?;
+    delete("validatingadmissionpolicy/powerschedules.hibernate.sh").await?;
+    checked.mends("policies", "until then no schedule acts").await?;
     delete("mutatingwebhookconfiguration/hibernate-webhook").await?;
     checked.mends("webhook-rules", "is missing").await?;
     delete("crd/powerrollouts.hibernate.sh").await?;
     checked.mends("versions", "there are no rollouts").await?;
+    delete("crd/clusterpowerschedules.hibernate.sh").await?;
+    checked.mends("versions", "there are no cluster-wide schedules").await?;
 
     let label = async |object: &str| {
         let line = ["label", "--overwrite", "-n", NAMESPACE, object, "app.kubernetes.io/version=99.0.0"];
@@ -226,8 +230,13 @@ async fn objects(checked: &Checked) -> Result<()> {
     };
     label("crd/powerrollouts.hibernate.sh").await?;
     checked.mends("versions", "versions differ").await?;
-    for object in ["crd/powerrollouts.hibernate.sh", "deployment/hibernate-webhook", "deployment/hibernate-controller"]
-    {
+    for object in [
+        "crd/powerrollouts.hibernate.sh",
+        "crd/powerschedules.hibernate.sh",
+        "crd/clusterpowerschedules.hibernate.sh",
+        "deployment/hibernate-webhook",
+        "deployment/hibernate-controller",
+    ] {
         label(object).await?;
     }
     let newer = checked.named("versions", "warning", "the hub has v99.0.0").await?;

@@ -60,7 +60,8 @@ pub(super) struct Facts {
     pub(super) groups: Vec<String>,
     /// Validating and mutating.
     pub(super) rules: [ObjectAnswer; 2],
-    pub(super) definition: ObjectAnswer,
+    /// As [`OUR_DEFINITIONS`] lists them.
+    pub(super) definitions: [ObjectAnswer; 3],
     pub(super) deployments: ListAnswer,
     pub(super) roles: ListAnswer,
     pub(super) role_bindings: ListAnswer,
@@ -92,7 +93,7 @@ impl Facts {
         let endpoints_of = format!("kubernetes.io/service-name={}", keys::WEBHOOK);
         let everywhere = async {
             tokio::join!(
-                object(hub, &DEFINITIONS, "", POWER_ROLLOUT_DEFINITION),
+                definitions(hub),
                 objects(hub, &ROLES, None, OURS),
                 objects(hub, &ROLE_BINDINGS, None, OURS),
                 policies(hub),
@@ -113,7 +114,7 @@ impl Facts {
             )
         };
         let (everywhere, here) = tokio::join!(everywhere, here);
-        let (definition, roles, role_bindings, policies, bindings, hive, clusters, trial) = everywhere;
+        let (definitions, roles, role_bindings, policies, bindings, hive, clusters, trial) = everywhere;
         let (deployments, service, endpoints, secret, lease, unbound) = here;
         let has_user_clusters = clusters.is_ok_and(|list| items(&list, "/items").next().is_some());
         let mut facts = Self {
@@ -122,7 +123,7 @@ impl Facts {
             namespace,
             groups,
             rules,
-            definition,
+            definitions,
             deployments: unknown.map_or(deployments, Err),
             roles,
             role_bindings,
@@ -283,8 +284,17 @@ async fn policies(hub: &HubClient) -> Result<Option<Vec<Value>>, HubError> {
     }
 }
 
-/// The name of the rollouts' definition.
-pub(super) const POWER_ROLLOUT_DEFINITION: &str = "powerrollouts.hibernate.sh";
+/// Our definitions, and what there is none of without each.
+pub(super) const OUR_DEFINITIONS: [(&str, &str); 3] = [
+    ("powerrollouts.hibernate.sh", "rollouts"),
+    ("powerschedules.hibernate.sh", "schedules"),
+    ("clusterpowerschedules.hibernate.sh", "cluster-wide schedules"),
+];
+
+async fn definitions(hub: &HubClient) -> [ObjectAnswer; 3] {
+    let [rollouts, own, everywhere] = OUR_DEFINITIONS.map(|(name, _)| object(hub, &DEFINITIONS, "", name));
+    tokio::join!(rollouts, own, everywhere).into()
+}
 
 /// The command that installs an overlay, or the default installation.
 pub(super) fn kustomize(overlay: &str) -> String {

@@ -3,12 +3,16 @@
 use hub::error::HubError;
 use serde::Deserialize;
 use serde_json::Value;
+use shared::admission::policy::Deny;
 use shared::annotation::keys;
+use shared::kinds::Kinds;
 use shared::object::{items, name_of, named, text};
 use shared::rollout::admission::{POLICY, policy};
+use shared::schedule::admission::policy as schedule_policy;
+use shared::schedule::zone::RELEASE;
 use shared::text::list;
 
-use super::facts::{Facts, POWER_ROLLOUT_DEFINITION, kustomize};
+use super::facts::{Facts, OUR_DEFINITIONS, kustomize};
 use super::{CheckOutcome, CheckResult, Finding, Status, done};
 use super::{certificate, secrets, systems};
 use crate::read::held;
@@ -27,11 +31,14 @@ pub(super) const CONFINED: [(&str, &str); 6] = [
 /// The policy of the overlay policy-only.
 pub(super) const POLICY_ONLY: &str = "clusterdeployments.hibernate.sh";
 
+/// The check that reads nothing of the hub.
+pub(super) const TIME_ZONES: &str = "time-zones";
+
 /// A check: pure.
 type Check = fn(&Facts) -> CheckOutcome<'_>;
 
 /// Every check, in the order of the output.
-pub(super) const CHECKS: [(&str, Check); 12] = [
+pub(super) const CHECKS: [(&str, Check); 13] = [
     ("versions", versions),
     ("webhook-rules", rules),
     ("webhook-pods", pods),
@@ -41,6 +48,7 @@ pub(super) const CHECKS: [(&str, Check); 12] = [
     ("policies", policies),
     ("secrets", secrets::secrets),
     ("controller-lease", controller_lease),
+    (TIME_ZONES, time_zones),
     ("hive", systems::hive),
     ("kkp", systems::kkp),
     ("talm", systems::talm),
@@ -49,9 +57,9 @@ pub(super) const CHECKS: [(&str, Check); 12] = [
 /// Runs all of them.
 pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
     let absent = |found: &Result<Option<Value>, _>| matches!(found, Ok(None));
-    // An uninstallation keeps the definition.
+    // An uninstallation keeps the definitions.
     let has_programs = !matches!(&facts.deployments, Ok(found) if found.is_empty());
-    if facts.rules.iter().all(absent) && (absent(&facts.definition) || !has_programs) {
+    if facts.rules.iter().all(absent) && (facts.definitions.iter().all(absent) || !has_programs) {
         let policies = facts.policies.iter().flatten().flatten();
         if policies.into_iter().any(|policy| name_of(policy) == POLICY_ONLY) {
             return vec![Finding::new("policies", CheckResult::ok("policies alone, without webhook and controller"))];
@@ -67,12 +75,15 @@ pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
 }
 
 fn versions(facts: &Facts) -> CheckOutcome<'_> {
-    let (definition, deployments) = (facts.definition.as_ref()?, facts.deployments.as_ref()?);
-    let Some(definition) = definition else {
-        let detail = format!("CustomResourceDefinition {POWER_ROLLOUT_DEFINITION} is missing: there are no rollouts");
-        return facts.reinstall(&detail);
-    };
-    let objects = deployments.iter().chain([definition]);
+    let deployments = facts.deployments.as_ref()?;
+    let mut definitions = Vec::new();
+    for (definition, (name, what)) in facts.definitions.iter().zip(OUR_DEFINITIONS) {
+        let Some(definition) = definition.as_ref()? else {
+            return facts.reinstall(&format!("CustomResourceDefinition {name} is missing: there are no {what}"));
+        };
+        definitions.push(definition);
+    }
+    let objects = deployments.iter().chain(definitions);
     let version = |object| match text(object, "/metadata/labels/app.kubernetes.io~1version") {
         "" => "unlabeled".to_owned(),
         version => format!("v{version}"),
@@ -176,6 +187,11 @@ fn answers(facts: &Facts) -> CheckOutcome<'_> {
     }
 }
 
+/// The policies without which the controller does nothing, and what it does not do.
+fn guards(kinds: Kinds) -> [(Deny, &'static str); 2] {
+    [(policy(kinds), "no rollout starts"), (schedule_policy(kinds), "no schedule acts")]
+}
+
 fn policies(facts: &Facts) -> CheckOutcome<'_> {
     let (roles, policies, bindings) = (facts.roles.as_ref()?, facts.policies.as_ref()?, facts.bindings.as_ref()?);
     let Some(policies) = policies else {
@@ -184,13 +200,15 @@ fn policies(facts: &Facts) -> CheckOutcome<'_> {
             let detail = format!("Kubernetes before 1.30 has no policy that confines ClusterRole {role}");
             return done(CheckResult::failed(detail, format!("kubectl delete clusterrolebinding {role}")));
         }
-        let detail = "Kubernetes before 1.30 has no ValidatingAdmissionPolicies: RBAC alone confines the programs, and no rollout starts";
+        let detail = "Kubernetes before 1.30 has no ValidatingAdmissionPolicies: RBAC alone confines the programs, no rollout starts, and no schedule acts";
         return done(CheckResult::warning(detail, ""));
     };
-    let guard = named(policies, POLICY).and_then(|object| Deserialize::deserialize(object).ok());
-    let bound = named(bindings, POLICY).and_then(|object| Deserialize::deserialize(object).ok());
-    if let Some(why) = policy(facts.kinds).differs(guard.as_ref(), bound.as_ref()) {
-        return facts.reinstall(&format!("{why}: until then no rollout starts"));
+    for (deny, what) in guards(facts.kinds) {
+        let guard = named(policies, deny.name).and_then(|object| Deserialize::deserialize(object).ok());
+        let bound = named(bindings, deny.name).and_then(|object| Deserialize::deserialize(object).ok());
+        if let Some(why) = deny.differs(guard.as_ref(), bound.as_ref()) {
+            return facts.reinstall(&format!("{why}: until then {what}"));
+        }
     }
     let denies = |binding: &Value| items(binding, "/spec/validationActions").any(|action| action == "Deny");
     let account = format!("system:serviceaccount:{}:", facts.namespace);
@@ -231,4 +249,9 @@ fn controller_lease(facts: &Facts) -> CheckOutcome<'_> {
             done(CheckResult::failed(detail, facts.restart(keys::CONTROLLER)))
         }
     }
+}
+
+/// Times of schedules are computed here, too: `schedule next` and `create`.
+fn time_zones(_: &Facts) -> CheckOutcome<'_> {
+    done(CheckResult::ok(format!("release {} of the time zone database in this program", RELEASE.unwrap_or("unknown"))))
 }

@@ -7,13 +7,14 @@ use std::path::Path;
 use hub::error::HubError;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use shared::admission::policy::Deny;
 use shared::annotation::keys;
 use shared::kinds::KINDS;
 
 use super::CheckResult;
 use super::Status::{self, Failed, Ok as Fine, Warning};
-use super::facts::Facts;
-use super::installed::{CHECKS, CONFINED, POLICY_ONLY, VERSION};
+use super::facts::{Facts, OUR_DEFINITIONS};
+use super::installed::{CHECKS, CONFINED, POLICY_ONLY, TIME_ZONES, VERSION};
 use super::secrets::secrets;
 use super::systems::hive;
 
@@ -33,7 +34,7 @@ fn facts(controller: &Value, webhook: &Value) -> Facts {
         namespace: keys::NAMESPACE.to_owned(),
         groups: Vec::new(),
         rules: [Ok(None), Ok(None)],
-        definition: Ok(None),
+        definitions: [Ok(None), Ok(None), Ok(None)],
         deployments: Ok(vec![
             deployment(keys::CONTROLLER, controller, &json!([])),
             deployment(keys::WEBHOOK, &json!(2), webhook),
@@ -137,11 +138,13 @@ fn every_missing_right_is_one_finding_and_no_failure() {
     let forbidden = || HubError::Forbidden { object: "o".to_owned(), message: "User \"bob\" cannot get".to_owned() };
     let mut facts = facts(&json!(2), &json!([]));
     facts.rules = [Err(forbidden()), Err(forbidden())];
-    (facts.definition, facts.roles, facts.secret) = (Err(forbidden()), Err(forbidden()), Err(forbidden()));
+    facts.definitions = [Err(forbidden()), Err(forbidden()), Err(forbidden())];
+    (facts.roles, facts.secret) = (Err(forbidden()), Err(forbidden()));
     facts.service = Err(forbidden());
     (facts.deployments, facts.lease, facts.trial) = (Err(forbidden()), Err(forbidden()), Err(forbidden()));
     let statuses: Vec<Status> = CHECKS
         .iter()
+        .filter(|(name, _)| *name != TIME_ZONES)
         .filter_map(|(_, check)| match check(&facts) {
             Ok(result) => result.map(|result| result.status),
             Err(error) => Some(CheckResult::unread(error).status),
@@ -220,9 +223,66 @@ fn the_right_to_read_secrets_is_everywhere_or_in_each_namespace() {
     assert!(detail.ends_with(": a, b"), "{detail}");
 }
 
+/// What the check of this name says.
+fn found(facts: &Facts, name: &str) -> CheckResult {
+    let check = CHECKS.iter().find(|(known, _)| *known == name).unwrap().1;
+    check(facts).unwrap().unwrap()
+}
+
+#[test]
+fn each_policy_without_which_nothing_happens_is_compared_with_ours() {
+    let ours = [shared::rollout::admission::policy(KINDS), shared::schedule::admission::policy(KINDS)];
+    let both = |changed: Option<&str>| -> (Vec<Value>, Vec<Value>) {
+        let of = |name: &str, spec: Value| json!({ "metadata": { "name": name }, "spec": spec });
+        let policy = |deny: &Deny| {
+            let mut policy = of(deny.name, json!(deny.policy()));
+            if changed == Some(deny.name) {
+                policy["spec"]["failurePolicy"] = json!("Ignore");
+            }
+            policy
+        };
+        (ours.iter().map(policy).collect(), ours.iter().map(|deny| of(deny.name, json!(deny.binding()))).collect())
+    };
+    let said = |(policies, bindings): (Vec<Value>, Vec<Value>)| {
+        let mut facts = facts(&json!(2), &json!([]));
+        (facts.roles, facts.policies, facts.bindings) = (Ok(Vec::new()), Ok(Some(policies)), Ok(bindings));
+        let result = found(&facts, "policies");
+        (result.status, result.detail)
+    };
+    assert_eq!(said(both(None)), (Fine, "2 policies, each with its binding".to_owned()));
+    for (deny, end) in ours.iter().zip(["until then no rollout starts", "until then no schedule acts"]) {
+        let is_named = |(status, detail): (Status, String)| {
+            assert!(status == Failed && detail.contains(deny.name) && detail.ends_with(end), "{detail}");
+        };
+        is_named(said(both(Some(deny.name))));
+        let (mut policies, bindings) = both(None);
+        policies.retain(|policy| policy["metadata"]["name"] != deny.name);
+        is_named(said((policies, bindings)));
+        let (policies, mut bindings) = both(None);
+        bindings.retain(|binding| binding["metadata"]["name"] != deny.name);
+        is_named(said((policies, bindings)));
+    }
+}
+
+#[test]
+fn each_definition_is_looked_for() {
+    let labels = json!({ "app.kubernetes.io/version": VERSION });
+    let definition = |name: &str| Ok(Some(json!({ "metadata": { "name": name, "labels": labels } })));
+    let all = || OUR_DEFINITIONS.map(|(name, _)| definition(name));
+    let mut hub = facts(&json!(2), &json!([]));
+    hub.definitions = all();
+    assert_eq!(found(&hub, "versions").status, Fine);
+    for (index, (name, what)) in OUR_DEFINITIONS.into_iter().enumerate() {
+        hub.definitions = all();
+        hub.definitions[index] = Ok(None);
+        let detail = found(&hub, "versions").detail;
+        assert_eq!(detail, format!("CustomResourceDefinition {name} is missing: there are no {what}"));
+    }
+    assert!(found(&hub, TIME_ZONES).detail.starts_with("release 20"));
+}
+
 #[test]
 fn a_hub_without_policies_has_no_right_that_only_a_policy_confines() {
-    let policies = CHECKS.iter().find(|(name, _)| *name == "policies").unwrap().1;
     for (role, expected) in [
         ("hibernate-controller-fdb", Warning),
         ("hibernate-controller-openstack", Failed),
@@ -231,6 +291,6 @@ fn a_hub_without_policies_has_no_right_that_only_a_policy_confines() {
         let mut facts = facts(&json!(2), &json!([]));
         facts.policies = Ok(None);
         facts.roles = Ok(vec![json!({ "metadata": { "name": role } })]);
-        assert_eq!(policies(&facts).unwrap().unwrap().status, expected, "{role}");
+        assert_eq!(found(&facts, "policies").status, expected, "{role}");
     }
 }

@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 use server::metrics::{Declare as _, text};
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::POWER_STATES;
+use shared::schedule::zone::RELEASE;
 use tokio::time::Instant;
 
 use self::cgu::CguMetrics;
@@ -92,6 +93,9 @@ impl Default for Metrics {
         let reconciles = Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0]);
         let hive = HiveMetrics::new(&mut root);
         let registry = root.sub_registry_with_prefix("hibernate");
+        let zones: Family<[Label; 1], Gauge> =
+            registry.add("tzdb_info", "1 for the release of the time zone database in this program");
+        zones.get_or_create(&[("release", RELEASE.unwrap_or("unknown"))]).set(1);
         Self {
             fdb: FdbMetrics::new(registry),
             rollouts: RolloutMetrics::new(registry),

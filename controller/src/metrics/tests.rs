@@ -240,3 +240,10 @@ fn targets_are_counted_once_and_sleepers_by_their_days() {
     }
     assert_eq!(lines(), "");
 }
+
+#[test]
+fn the_release_of_the_time_zones_is_served() {
+    let text = Metrics::default().text();
+    let line = text.lines().find(|line| line.starts_with("hibernate_tzdb_info{")).unwrap();
+    assert!(line.starts_with("hibernate_tzdb_info{release=\"20") && line.ends_with("\"} 1"), "{line}");
+}

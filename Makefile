@@ -15,16 +15,16 @@ export CARGO_FLAGS = --release --workspace --locked $(if $(UNOPTIMIZED),--config
 # End-to-end tests that run side by side. Each of them mostly waits, so more than there are cores.
 export THREADS ?= 14
 
-.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew images release test-release test-images bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout demo-schedule test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew images release test-release test-images bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo demo-fdb demo-kkp demo-rollout test test-openstack test-testbed e2e unit lint manifests retest: export UNOPTIMIZED := 1
+demo demo-fdb demo-kkp demo-rollout demo-schedule test test-openstack test-testbed e2e unit lint manifests retest: export UNOPTIMIZED := 1
 
 # What a target's world runs and cargo does not build: all of it for tests, less for a demo.
 export ASSETS ?= python controlplane kubelet helm
-demo demo-kkp demo-rollout: export ASSETS := python controlplane
+demo demo-kkp demo-rollout demo-schedule: export ASSETS := python controlplane
 demo-fdb: export ASSETS := python controlplane kubelet
 
 build: need-cargo ## Build every program into ./bin
@@ -49,6 +49,9 @@ demo-kkp: prepare ## Put a user cluster of KKP to sleep with its machines and co
 
 demo-rollout: prepare ## Put twelve clusters to sleep in waves, halt a wake at its canary, retry it and undo it
 	@bash tests/demo-rollout.sh
+
+demo-schedule: prepare ## Let three clusters sleep at night by a schedule, from Friday to Monday, on a clock that jumps
+	@bash tests/demo-schedule.sh
 
 test: prepare ## Run the unit tests and the end-to-end tests (THREADS=14 of them side by side)
 	@bash tests/run.sh unit doc e2e

@@ -55,8 +55,8 @@ pub struct Decision {
     pub next: Vec<Edge>,
     /// The state that the schedule asks for now.
     pub state: Option<Power>,
-    /// When the next hold ends.
-    pub hold_ends: Option<Timestamp>,
+    /// When something else than an edge is due: the end of a hold, or an `applyAt`.
+    pub other_at: Option<Timestamp>,
 }
 
 /// An edge that is due.
@@ -83,7 +83,7 @@ pub enum By {
 pub fn decide(facts: &Facts<'_>) -> Decision {
     let Facts { spec, timetable, status, written, holds, now } = *facts;
     if spec.suspend {
-        return Decision { due: None, next: Vec::new(), state: None, hold_ends: None };
+        return Decision { due: None, next: Vec::new(), state: None, other_at: None };
     }
     let (next, state) = (timetable.next(now, SHOWN), timetable.state(now));
     let acted = status.and_then(|status| status.last_edge.as_ref()).map_or(Timestamp::MIN, |edge| edge.at.0);
@@ -95,8 +95,9 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         None => None,
     };
     let due = due.map(|(edge, targets)| Due { by: by(facts, &edge, &next), edge, targets });
-    let hold_ends = holds.iter().map(|hold| hold.until).filter(|until| *until > now).min();
-    Decision { due, next, state, hold_ends }
+    let others = holds.iter().map(|hold| hold.until).chain(spec.apply_at.as_ref().map(|at| at.0));
+    let other_at = others.filter(|at| *at > now).min();
+    Decision { due, next, state, other_at }
 }
 
 /// Targets that were woken with a hold since they were to sleep, and whose hold has ended: they sleep again. What was woken

@@ -252,10 +252,10 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
             self.hub().events.publish(&reference, &name, EventType::Normal, (ACTION, reason), &note).await;
         }
         let next = plan.as_ref().and_then(|plan| plan.next.first()).map(|edge| age(seen.now, edge.at));
-        let hold = plan.as_ref().and_then(|plan| plan.hold_ends).map(|at| age(seen.now, at));
+        let other = plan.as_ref().and_then(|plan| plan.other_at).map(|at| age(seen.now, at));
         let calendars = Some(CALENDARS_KEPT).filter(|_| !seen.schedule.spec().calendars.is_empty());
         let blocked = Some(BLOCKED).filter(|_| seen.blocked.is_some());
-        Ok(Done { requeue: [next, hold, calendars, blocked].into_iter().flatten().min(), changed })
+        Ok(Done { requeue: [next, other, calendars, blocked].into_iter().flatten().min(), changed })
     }
 
     async fn follow(&self) {

@@ -59,7 +59,7 @@ fn the_last_edge_is_due_once_and_until_the_next() {
 fn a_suspended_schedule_does_nothing() {
     let spec = office(&json!({ "suspend": true }));
     let decision = decided(&spec, None, "2026-11-20T00:00:00Z", "2026-11-27T17:00:00Z");
-    assert_eq!(decision, Decision { due: None, next: vec![], state: None, hold_ends: None });
+    assert_eq!(decision, Decision { due: None, next: vec![], state: None, other_at: None });
 }
 
 #[test]
@@ -73,7 +73,8 @@ fn the_state_of_now_is_applied_once() {
     assert_eq!(due(Some("2026-11-27T17:00:00Z"), written, "2026-11-28T12:00:02Z"), sleep);
     assert_eq!(due(Some("2026-11-28T12:00:00Z"), written, "2026-11-28T12:00:02Z"), None, "once");
     assert_eq!(due(None, "2026-12-05T12:00:00Z", "2026-12-05T12:00:02Z"), None, "from an old file");
-    assert_eq!(due(None, written, "2026-11-28T11:00:00Z"), None, "not yet");
+    let early = decided(&spec, None, written, "2026-11-28T11:59:59Z");
+    assert_eq!((early.due, early.other_at), (None, Some(at("2026-11-28T12:00:00Z"))), "by a clock that is behind");
     assert_eq!(
         due(None, written, "2026-11-30T07:00:00Z").as_deref(),
         Some("2026-11-30T06:30Z Awake"),
@@ -107,8 +108,8 @@ fn what_was_held_awake_sleeps_again_when_its_hold_ends() {
             holds: &holds,
             now: at(now),
         };
-        let Decision { due, hold_ends, .. } = decide(&facts);
-        (due.map(|due| (text(&due.edge), due.targets)), hold_ends)
+        let Decision { due, other_at, .. } = decide(&facts);
+        (due.map(|due| (text(&due.edge), due.targets)), other_at)
     };
     let written = "2026-11-20T00:00:00Z";
     assert_eq!(at_time("2026-11-28T11:00:00Z", written), (None, Some(at(noon))));

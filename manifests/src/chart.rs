@@ -81,6 +81,7 @@ pub(crate) fn templates(kinds: Kinds) -> Result<Vec<(String, String)>, Serialize
         ("kkp", component("kkp"), crate::kkp()),
         ("openstack", component("openstack"), crate::openstack()),
         ("cgu", component("cgu"), crate::upgrades()),
+        ("workload-schedules", component("workloadSchedules"), crate::workload_schedules()),
         ("monitoring", component("monitoring"), [crate::controller_monitoring(), crate::webhook_monitoring()].concat()),
         ("policy", ".Values.policyOnly".to_owned(), crate::policy()),
     ];

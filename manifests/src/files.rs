@@ -44,6 +44,10 @@ pub(crate) const CGU_POLICY: &str = include_str!("../components/cgu/controller-p
 pub(crate) const OPENSTACK_RBAC: &str = include_str!("../components/openstack/rbac.yaml");
 /// The policy that confines the controller's account on Secrets.
 pub(crate) const OPENSTACK_POLICY: &str = include_str!("../components/openstack/controller-policy.yaml");
+/// What the controller may do where schedules put workloads to sleep.
+pub(crate) const WORKLOADS_RBAC: &str = include_str!("../components/workload-schedules/rbac.yaml");
+/// The policy that confines the controller's account on workloads.
+pub(crate) const WORKLOADS_POLICY: &str = include_str!("../components/workload-schedules/controller-policy.yaml");
 /// The twin of the webhook's static rules.
 pub(crate) const POLICY: &str = include_str!("../components/policy/policy.yaml");
 /// The policy that confines the webhook's account.
@@ -82,8 +86,16 @@ mod tests {
     /// Secret with the webhook's certificate authority and serving certificate.
     const CERTIFICATE_SECRET: &str = "hibernate-webhook-tls";
     /// Every file with rights of a program.
-    const RBAC: [&str; 7] =
-        [CONTROLLER_RBAC, CONTROLLER_SECRETS, WEBHOOK_RBAC, FDB_RBAC, KKP_RBAC, CGU_RBAC, OPENSTACK_RBAC];
+    const RBAC: [&str; 8] = [
+        CONTROLLER_RBAC,
+        CONTROLLER_SECRETS,
+        WEBHOOK_RBAC,
+        FDB_RBAC,
+        KKP_RBAC,
+        CGU_RBAC,
+        OPENSTACK_RBAC,
+        WORKLOADS_RBAC,
+    ];
 
     /// The container of a file's Deployment.
     fn container(objects: &[Value]) -> &Value {
@@ -114,6 +126,7 @@ mod tests {
         assert_eq!(of(KKP_RBAC), everywhere);
         assert_eq!(of(CGU_RBAC), everywhere);
         assert_eq!(of(OPENSTACK_RBAC), everywhere);
+        assert_eq!(of(WORKLOADS_RBAC), everywhere);
         assert_eq!(kinds(controller_monitoring()), ["PodMonitor", "PrometheusRule", "ConfigMap"]);
         assert_eq!(kinds(webhook_monitoring()), ["PodMonitor", "PrometheusRule"]);
         assert_eq!(objects(&[NAMESPACE])[0]["metadata"]["name"], keys::NAMESPACE);
@@ -198,6 +211,7 @@ mod tests {
             json!([own, everywhere]),
             json!([status(own), status(everywhere)]),
             json!([format!("{own}/rollouts")]),
+            json!([format!("{own}/workloads")]),
         ];
         assert_eq!(ours, expected);
     }

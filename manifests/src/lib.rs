@@ -65,6 +65,12 @@ pub fn openstack() -> Vec<Value> {
     objects(&[files::OPENSTACK_POLICY, files::OPENSTACK_RBAC])
 }
 
+/// The component `workload-schedules`: rights of a controller whose schedules put workloads to sleep and the policy that
+/// confines them.
+pub fn workload_schedules() -> Vec<Value> {
+    objects(&[files::WORKLOADS_POLICY, files::WORKLOADS_RBAC])
+}
+
 /// The component `cgu`: rights of a controller that runs a hub's upgrades and the policy that confines them.
 pub fn upgrades() -> Vec<Value> {
     objects(&[files::CGU_POLICY, files::CGU_RBAC])

@@ -15,7 +15,7 @@ use kube::client::Body;
 use kube::core::Request as Requests;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use shared::guarded::{Guarded, Named};
 use shared::read::{Foreign, pick};
@@ -112,7 +112,11 @@ fn with_limit(uri: &Uri, limit: u32) -> Result<Uri, http::Error> {
 /// Whether this account may list all objects of a kind, as the hub's authorizer says. Without its answer, a list shows
 /// it.
 pub async fn may_list<K: Resource<DynamicType = ()>>(client: &Client) -> bool {
-    let attributes = json!({ "group": K::group(&()), "resource": K::plural(&()), "verb": "list" });
+    may(client, &json!({ "group": K::group(&()), "resource": K::plural(&()), "verb": "list" })).await
+}
+
+/// Whether this account has a right, as the hub's authorizer says. Without its answer, the attempt shows it.
+pub async fn may(client: &Client, attributes: &(impl Serialize + Sync)) -> bool {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": { "resourceAttributes": attributes },

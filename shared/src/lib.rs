@@ -54,6 +54,7 @@ pub mod power {
 /// annotation.
 pub mod workload {
     pub mod admission;
+    pub mod namespaces;
     pub mod ownership;
     pub mod replicas;
 }

@@ -23,6 +23,8 @@ use shared::kkp::{data, keys};
 use shared::rollout::admission::{POLICY, starts_targets, starts_unless};
 use shared::rollout::snapshot::Snapshot;
 use shared::schedule::admission::POLICY as SCHEDULES;
+use shared::schedule::api::POWER_SCHEDULE;
+use shared::workload::namespaces::{CONTROL_PLANE, PREFIXES};
 
 use super::{committed, controller, items};
 
@@ -199,6 +201,15 @@ fn of_accounts() -> Texts {
     ]
 }
 
+/// Of what confines the controller's account on workloads: on a seed, and where schedules put them to sleep.
+fn of_workloads() -> Texts {
+    vec![
+        ("hibernate-controller-kkp: isScheduled", vec![GROUP, POWER_SCHEDULE.plural, "workloads", "create"]),
+        ("hibernate-controller-workload-schedules: ofControlPlane", [CONTROL_PLANE, PREFIXES].concat()),
+        ("hibernate-controller-workload-schedules: 1", vec!["UPDATE"]),
+    ]
+}
+
 /// Of what confines the controller's account on a seed.
 fn of_seeds() -> Texts {
     let (record, _) = keys::RECORD;
@@ -297,6 +308,15 @@ fn made(of: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
         ("hibernate-controller-kkp: sameMetadata", get("hibernate-controller-hive: sameObject").to_owned()),
         ("hibernate-controller-cgu: sameCluster", get("hibernate-controller-fdb: sameObject").to_owned()),
     ]);
+    // Both policies judge what the controller writes to workloads on a seed.
+    let same = |name: &'static str, of_seeds: &str| (name, get(of_seeds).to_owned());
+    made.extend([
+        same("hibernate-controller-workload-schedules: sameMetadata", "hibernate-controller-kkp: sameMetadata"),
+        same("hibernate-controller-workload-schedules: keptLabels", "hibernate-controller-kkp: keptLabels"),
+        same("hibernate-controller-workload-schedules: keptTemplate", "hibernate-controller-kkp: keptTemplate"),
+        same("hibernate-controller-workload-schedules: mayChange", "hibernate-controller-kkp: mayChange"),
+        same("hibernate-controller-workload-schedules: sameSpec", "hibernate-controller-kkp: sameSpec"),
+    ]);
     let by_the_controller = format!("request.userInfo.username == '{}'", controller());
     made.extend(of_actions());
     made.extend(
@@ -306,6 +326,7 @@ fn made(of: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
             "hibernate-controller-kkp: by-the-controller",
             "hibernate-controller-cgu: by-the-controller",
             "hibernate-controller-openstack: by-the-controller",
+            "hibernate-controller-workload-schedules: by-the-controller",
         ]
         .map(|name| (name, by_the_controller.clone())),
     );
@@ -320,7 +341,8 @@ fn every_expression_holds_what_the_code_knows_and_nothing_else() {
     }
     let found: BTreeMap<&str, Vec<&str>> =
         found.iter().map(|(name, text)| (name.as_str(), quoted(text))).filter(|(_, texts)| !texts.is_empty()).collect();
-    let known: BTreeMap<_, _> = [of_hive(), of_kkp(), of_accounts(), of_seeds()].into_iter().flatten().collect();
+    let known: BTreeMap<_, _> =
+        [of_hive(), of_kkp(), of_accounts(), of_seeds(), of_workloads()].into_iter().flatten().collect();
     for (name, texts) in &known {
         assert_eq!(found.get(name), Some(texts), "{name}");
     }

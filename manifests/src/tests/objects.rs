@@ -145,6 +145,7 @@ fn every_policy_denies_what_it_is_about_in_every_namespace() {
         format!("hibernate-controller-hive: {}", every(&[&format!("{hive},{hive_status}")])),
         format!("hibernate-controller-kkp: {}", every(&seed)),
         format!("hibernate-controller-openstack: {}", every(&["secrets"])),
+        format!("hibernate-controller-workload-schedules: {}", every(&seed[..2])),
         format!("hibernate-webhook-ca-bundle-only: {}", every(&[&bundle])),
         format!("powerrollouts.hibernate.sh: CREATE,UPDATE {rollouts} v1alpha1 Cluster"),
         format!("powerschedules.hibernate.sh: CREATE,UPDATE {} v1alpha1 *", schedules()),

@@ -11,14 +11,15 @@ use shared::kkp::keys;
 use super::expressions::{OF_HIVE, OF_KKP, TIMES, expressions, validations};
 
 /// An expression reads a member that is misspelled as one that is absent.
-const MEMBERS: &str = "abort actionType adminKubeconfigSecretRef annotations apiVersion clientConfig cloud \
+const MEMBERS: &str = "abort actionType adminKubeconfigSecretRef annotations apiVersion authorizer clientConfig cloud \
     clusterMetadata clusterPoolRef conditions data dc deletionTimestamp groups hibernateAfter infraID installed kind \
     kube labels metadata name namespace object oldObject operation ownerReferences pause pauseReason paused poolName \
     powerState providerName reason replicas request resource scope spec status subResource subjects suspend template type \
     userInfo username version webhooks";
 /// CEL's own words, and names within one expression.
-const WORDS: &str = "all double duration dyn endsWith entry exists false field findAll group has hasValue in int key \
-    map matches new none null old one optional orValue part replace size startsWith sum text timestamp unit";
+const WORDS: &str = "all allowed check double duration dyn endsWith entry exists false field findAll group has hasValue in \
+    int key map matches new none null old one optional orValue part prefix replace size startsWith subresource sum text \
+    timestamp unit";
 
 #[test]
 fn expressions_are_made_of_known_words_and_of_variables_of_their_policy() {

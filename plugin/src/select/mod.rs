@@ -1,6 +1,6 @@
 //! Targets as they are named on the command line: a query for the hub.
 
-pub(crate) mod whole;
+mod whole;
 
 use hub::is_name;
 use shared::kinds::cron_job::IN_NAMESPACE;

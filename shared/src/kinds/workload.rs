@@ -176,9 +176,9 @@ fn dropped(object: &Value) -> Option<String> {
     })
 }
 
-/// When the plugin last wrote the object, as the API server recorded it.
+/// When one of our programs last wrote the object, as the API server recorded it.
 pub(super) fn written_at(object: &Value) -> Option<Timestamp> {
-    let ours = entries(object).filter(|entry| manager(entry) == keys::PLUGIN);
+    let ours = entries(object).filter(|entry| [keys::PLUGIN, keys::CONTROLLER].contains(&manager(entry)));
     ours.filter_map(managed_fields::written_at).max()
 }
 

@@ -44,6 +44,8 @@ impl Limits {
 
     /// An object that names thousands of others, such as the members of a fleet.
     pub const FLEET: Self = Self { kept: 2 << 20, text: 1 << 20, ..Self::OBJECT };
+    /// A workload, with its `managedFields`.
+    pub const MANAGED: Self = Self { kept: 256 << 10, skips: is_annotation_of_others, ..Self::OBJECT };
     /// A Secret or a `ConfigMap`, which are read one by one.
     pub const DATA: Self = Self { kept: 3 << 20, text: 2 << 20, ..Self::OBJECT };
 
@@ -55,7 +57,11 @@ impl Limits {
 }
 
 fn is_of_others(inside: &str, name: &str) -> bool {
-    name == "managedFields" || inside == "annotations" && !is_ours(name)
+    name == "managedFields" || is_annotation_of_others(inside, name)
+}
+
+fn is_annotation_of_others(inside: &str, name: &str) -> bool {
+    inside == "annotations" && !is_ours(name)
 }
 
 /// A type that is read from untrusted input. Each is in the test of all readers.

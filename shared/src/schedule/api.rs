@@ -393,7 +393,10 @@ pub struct LastEdge {
     /// The rollout that carries it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<String>,
-    /// The phase of that rollout, or why there is none.
+    /// The phase of that rollout, or why there is none; of Workloads, what became of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
+    /// How many Workloads, or namespaces of them, are still to be changed: this is tried until the next edge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<u32>,
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{Timestamp, ToSpan as _};
 
-use super::api::{ScheduleSpec, ScheduleStatus};
+use super::api::{LastEdge, ScheduleSpec, ScheduleStatus};
 use super::timetable::{Edge, Source, Timetable};
 use crate::duration::{after, age};
 use crate::power::Power;
@@ -86,7 +86,7 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         return Decision { due: None, next: Vec::new(), state: None, other_at: None };
     }
     let (next, state) = (timetable.next(now, SHOWN), timetable.state(now));
-    let acted = status.and_then(|status| status.last_edge.as_ref()).map_or(Timestamp::MIN, |edge| edge.at.0);
+    let acted = status.and_then(|status| status.last_edge.as_ref()).map_or(Timestamp::MIN, acted_until);
     let applied = applied(facts).filter(|edge| edge.at > acted);
     let edge = timetable.last(written.max(acted), now).into_iter().chain(applied).max_by_key(|edge| edge.at);
     let due = match edge {
@@ -98,6 +98,12 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
     let others = holds.iter().map(|hold| hold.until).chain(spec.apply_at.as_ref().map(|at| at.0));
     let other_at = others.filter(|at| *at > now).min();
     Decision { due, next, state, other_at }
+}
+
+/// Until when nothing is due any more: an edge of which something is pending is due itself.
+fn acted_until(edge: &LastEdge) -> Timestamp {
+    let before = || edge.at.0.checked_sub(1.millisecond()).unwrap_or(edge.at.0);
+    if edge.pending.is_some() { before() } else { edge.at.0 }
 }
 
 /// Targets that were woken with a hold since they were to sleep, and whose hold has ended: they sleep again. What was woken

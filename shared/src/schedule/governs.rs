@@ -4,11 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 
-use super::api::Schedule;
+use super::api::{Schedule, WORKLOADS};
 use super::rollout::targets;
 use crate::kinds::View;
+use crate::power::Power;
 use crate::rollout::{Members, NamespaceLabels, needs_namespaces};
 
 /// A schedule, as far as it matters for which targets it governs.
@@ -33,7 +35,11 @@ impl Governor {
     /// From a schedule.
     pub fn of(schedule: &impl Schedule) -> Self {
         let (meta, spec) = (schedule.meta(), schedule.spec());
-        let selected = targets(spec, meta.namespace.as_deref());
+        let mut selected = targets(spec, meta.namespace.as_deref());
+        if selected.kind == WORKLOADS && meta.namespace.is_none() {
+            // They are named by their namespaces.
+            selected.names.iter_mut().for_each(|one| one.namespace.clone_from(&one.name));
+        }
         Self {
             namespace: meta.namespace.clone(),
             name: schedule.name_any(),
@@ -89,6 +95,15 @@ impl Governors {
     ) -> impl Iterator<Item = &'a Governor> {
         let own = self.own.get(&object.identity.namespace).into_iter().flatten();
         own.chain(&self.everywhere).filter(move |one| one.covers(kind, object, namespaces))
+    }
+
+    /// The schedule that governs the workloads of a namespace.
+    pub fn of_workloads(&self, namespace: &str, labels: &NamespaceLabels) -> Option<&Governor> {
+        let name = Some(namespace.to_owned());
+        let meta = ObjectMeta { name: name.clone(), namespace: name, ..ObjectMeta::default() };
+        let view = View::of(&meta, Power::default());
+        let own = self.own.get(namespace).into_iter().flatten();
+        own.chain(&self.everywhere).find(|one| one.covers(WORKLOADS, &view, labels))
     }
 
     /// Whether labels of namespaces decide which one governs.

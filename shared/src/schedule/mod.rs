@@ -15,4 +15,5 @@ pub mod rollout;
 #[cfg(test)]
 mod tests;
 pub mod timetable;
+pub mod workloads;
 pub mod zone;

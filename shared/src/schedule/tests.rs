@@ -5,6 +5,7 @@ mod edges;
 mod governed;
 mod oracle;
 mod properties;
+mod workloads;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

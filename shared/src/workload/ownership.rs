@@ -21,8 +21,8 @@ const MAX_NAME: usize = 64;
 /// others have set it since, and the record may be stale. None as well if the managers do not show it, or if the record
 /// is the newer one.
 ///
-/// `kubectl scale --replicas=0` leaves no owner in managedFields. The plugin writes both fields at once, so a missing
-/// one means that another client scaled.
+/// `kubectl scale --replicas=0` leaves no owner in managedFields. Our programs write both fields at once, so a missing one
+/// means that another client scaled.
 pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
     let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", key.replace('/', "~1"));
     let writer = owners(object, &record).max_by_key(|entry| written_at(entry))?;
@@ -30,7 +30,7 @@ pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
     let scalers: Vec<&Value> = owners(object, field).collect();
     let kept = scalers.iter().any(|entry| manager(entry) == name);
     let taken = scalers.iter().any(|entry| written_at(entry) >= written_at(writer));
-    let lost = scalers.is_empty() && name == keys::PLUGIN;
+    let lost = scalers.is_empty() && [keys::PLUGIN, keys::CONTROLLER].contains(&name);
     if kept || !(taken || lost) {
         return None;
     }

@@ -1,4 +1,5 @@
-//! `PowerSchedules` and `ClusterPowerSchedules`: at each edge one rollout, as `shared::schedule` plans it.
+//! `PowerSchedules` and `ClusterPowerSchedules`: at each edge one rollout, as `shared::schedule` plans it; of `Workloads` the
+//! writes themselves.
 //!
 //! A schedule creates rollouts as a `CronJob` creates Jobs. The name of a rollout says which schedule and which edge it is
 //! of, so that no edge has two, whoever leads; the status says which edge was the last one.
@@ -6,8 +7,9 @@
 mod calendars;
 mod governance;
 mod report;
+mod workloads;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use futures::future::select_all;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
+use parking_lot::Mutex;
 use serde::Serialize;
 use shared::annotation::{format, keys};
 use shared::duration::age;
@@ -26,13 +29,15 @@ use shared::schedule::api::{POWER_SCHEDULE, Schedule, WORKLOADS};
 use shared::schedule::decide::{By, Decision, Facts, Hold, decide};
 use shared::schedule::rollout::{name, rollout};
 use shared::schedule::timetable::{Edge, Timetable};
+use shared::schedule::workloads::no_rights;
 use shared::text::{sanitize_chain, sanitize_to};
 use tokio::time::Instant;
 use tracing::info;
 
 use self::calendars::Calendars;
 pub use self::governance::{Governance, ScheduledRollouts};
-use super::guard::{Namespaces, PolicyGuard};
+use self::workloads::{Carried, Work};
+use super::guard::{Kept, Namespaces, PolicyGuard};
 use crate::fleet::FleetKind;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{
@@ -44,8 +49,8 @@ use crate::runtime::{
 const PAGE_SIZE: u32 = 10;
 /// Schedules of one namespace that are reconciled at once.
 const CONCURRENCY: u16 = 32;
-/// How long a reconcile may take: some reads and writes.
-const RECONCILE_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a reconcile may take: some reads and writes, or those of workloads ([`workloads`]).
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How often calendars are read again.
 const CALENDARS_KEPT: Duration = Duration::from_mins(10);
 /// How often it is checked whether an edge still cannot be acted on.
@@ -69,6 +74,8 @@ pub struct Schedules<S: Schedule + Object> {
     watched: Vec<FleetKind>,
     namespaces: Namespaces,
     guard: PolicyGuard,
+    /// Whether this controller may change workloads, by the namespace of a schedule.
+    rights: Mutex<HashMap<String, Arc<Kept<bool>>>>,
     /// Where the calendars of cluster-wide schedules are.
     namespace: String,
 }
@@ -83,7 +90,7 @@ impl<S: Schedule + Object> Schedules<S> {
         namespace: String,
     ) -> Self {
         let (namespaces, guard) = (Namespaces::default(), PolicyGuard::new(policy(kinds)));
-        Self { handle, rollouts, governance, watched, namespaces, guard, namespace }
+        Self { handle, rollouts, governance, watched, namespaces, guard, rights: Mutex::default(), namespace }
     }
 
     /// Targets that are to run and have a hold, with the schedule of this kind that governs them.
@@ -119,6 +126,8 @@ impl<S: Schedule + Object> Schedules<S> {
 pub struct TargetState {
     /// The generation that was read, with what its calendars said, and when.
     read: Option<(Option<i64>, Instant, Reading)>,
+    /// The work on workloads at an edge.
+    work: Option<Work>,
 }
 
 /// A schedule that is ready to answer, or why it is not.
@@ -135,11 +144,16 @@ pub struct Observation<'a, S> {
     /// Targets that it governs and that have a hold.
     holds: Vec<Hold>,
     now: Timestamp,
-    /// The edge that was acted on, and the rollout or why there is none.
-    acted: Option<(Edge, Result<String, String>)>,
-    /// Why the edge that is due cannot be acted on.
-    blocked: Option<String>,
+    /// The edge that was acted on, and how.
+    acted: Option<(Edge, Carried)>,
+    /// Why the edge that is due cannot be acted on: a reason of `Ready` and a message.
+    blocked: Option<(&'static str, String)>,
+    /// When what is left of an edge is tried again.
+    retry: Option<Duration>,
 }
+
+/// The reason of `Ready` where an edge cannot be acted on.
+const CANNOT: &str = "Blocked";
 
 impl<S: Schedule + Object + Serialize> System for Schedules<S> {
     type Object = S;
@@ -179,7 +193,8 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
         let rollout = last.and_then(|name| self.rollouts.find(name));
         let (key, now) = (key_of(schedule), clock::now());
         let holds = self.holds().await?.into_iter().filter(|(of, _)| *of == key).map(|(_, hold)| hold).collect();
-        Ok(Observed::Facts(Observation { schedule, reading, author, rollout, holds, now, acted: None, blocked: None }))
+        let (acted, blocked, retry) = (None, None, None);
+        Ok(Observed::Facts(Observation { schedule, reading, author, rollout, holds, now, acted, blocked, retry }))
     }
 
     fn decide(&self, seen: &Observation<'_, S>) -> Option<Decision> {
@@ -188,33 +203,47 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
         Some(decide(&Facts { spec, timetable, status, written, holds: &seen.holds, now: seen.now }))
     }
 
-    async fn act(&self, seen: &mut Self::Facts<'_>, plan: &mut Self::Plan, _: &mut Target<Self>) -> Reconciled<Acted> {
+    async fn act(
+        &self,
+        seen: &mut Self::Facts<'_>,
+        plan: &mut Self::Plan,
+        target: &mut Target<Self>,
+    ) -> Reconciled<Acted> {
         let schedule = seen.schedule;
-        seen.blocked = unready(schedule);
+        let of_workloads = schedule.spec().targets.kind == WORKLOADS;
+        if of_workloads && !self.may_change(schedule.namespace()).await {
+            seen.blocked = Some(("NoRights", no_rights()));
+        }
         let due = plan.as_mut().and_then(|plan| plan.due.take()).filter(|_| seen.blocked.is_none());
         let (Some(due), Ok(timetable), Some((author, _))) = (due, &seen.reading, seen.author) else {
+            target.state.work = None;
             return Ok(Acted::Nothing);
         };
         let edge = due.edge;
         let until = match due.by {
             By::TooShort(wake) => {
                 let why = format!("skipped: the targets would wake again at {}", format::seconds(wake));
-                seen.acted = Some((edge, Err(why)));
+                let begun = target.state.work.as_ref().filter(|work| work.is_of(&edge)).map(Work::ended);
+                seen.acted = Some((edge, begun.unwrap_or(Carried::Skipped(why))));
                 return Ok(Acted::Nothing);
             }
             By::Rollout(until) => until,
         };
         // The targets of a hold that has ended are due until the rollout has started them.
         if self.rollouts.find(&name(schedule, edge.at, &due.targets)).is_some_and(|found| is_ours(schedule, &found)) {
-            seen.acted = Some((edge, Ok(name(schedule, edge.at, &due.targets))));
+            seen.acted = Some((edge, Carried::Rollout(name(schedule, edge.at, &due.targets))));
             return Ok(Acted::Nothing);
         }
         let unguarded = self.guard.missing(&self.hub().client).await;
-        seen.blocked = unguarded.map_err(ReconcileError::read("the policy of schedules"))?;
+        let unguarded = unguarded.map_err(ReconcileError::read("the policy of schedules"))?;
+        seen.blocked = unguarded.map(|why| (CANNOT, why));
         if seen.blocked.is_some() {
             return Ok(Acted::Nothing);
         }
         let source = timetable.describe(edge.source, schedule.spec());
+        if of_workloads {
+            return self.change_workloads(seen, edge, &source, &mut target.state.work).await;
+        }
         let wanted = rollout(schedule, &due, &source, author, until);
         match self.hub().store(&wanted).await {
             Ok(_) => info!(schedule = full_name(schedule), rollout = wanted.name_any(), "edge"),
@@ -223,11 +252,11 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
             Err(error) if matches!(error.class(), Class::NotLeader) => return Err(ReconcileError::not_leader()),
             Err(error) => {
                 let error = ReconcileError::of_other("Create", "create the rollout")(error);
-                seen.blocked = Some(sanitize_to(&sanitize_chain(&error), MAX_BLOCKED));
+                seen.blocked = Some((CANNOT, sanitize_to(&sanitize_chain(&error), MAX_BLOCKED)));
                 return Ok(Acted::Nothing);
             }
         }
-        seen.acted = Some((edge, Ok(wanted.name_any())));
+        seen.acted = Some((edge, Carried::Rollout(wanted.name_any())));
         Ok(Acted::Nothing)
     }
 
@@ -242,11 +271,12 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
         if let Some(written) = &written {
             target.wrote(written);
         }
-        if let Some((edge, outcome)) = seen.acted.as_ref().filter(|_| changed) {
-            let (reason, note) = match outcome {
-                Ok(rollout) if edge.power == Power::Hibernating => ("Sleep", format!("rollout {rollout}")),
-                Ok(rollout) => ("Wake", format!("rollout {rollout}")),
-                Err(why) => ("Skipped", why.clone()),
+        if let Some((edge, carried)) = seen.acted.as_ref().filter(|_| changed) {
+            let begins = if edge.power == Power::Hibernating { "Sleep" } else { "Wake" };
+            let (reason, note) = match carried {
+                Carried::Rollout(rollout) => (begins, format!("rollout {rollout}")),
+                Carried::Skipped(why) => ("Skipped", why.clone()),
+                Carried::Workloads { outcome, .. } => (begins, outcome.clone()),
             };
             let (reference, name) = (seen.schedule.object_ref(&()), full_name(seen.schedule));
             self.hub().events.publish(&reference, &name, EventType::Normal, (ACTION, reason), &note).await;
@@ -255,7 +285,7 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
         let other = plan.as_ref().and_then(|plan| plan.other_at).map(|at| age(seen.now, at));
         let calendars = Some(CALENDARS_KEPT).filter(|_| !seen.schedule.spec().calendars.is_empty());
         let blocked = Some(BLOCKED).filter(|_| seen.blocked.is_some());
-        Ok(Done { requeue: [next, other, calendars, blocked].into_iter().flatten().min(), changed })
+        Ok(Done { requeue: [next, other, calendars, blocked, seen.retry].into_iter().flatten().min(), changed })
     }
 
     async fn follow(&self) {
@@ -318,10 +348,4 @@ impl<S: Schedule + Object> Schedules<S> {
 
 fn is_ours(schedule: &impl Schedule, rollout: &PowerRollout) -> bool {
     rollout.spec.scheduled_by.as_ref().is_some_and(|by| Some(&by.uid) == schedule.meta().uid.as_ref())
-}
-
-/// Why this controller acts on no edge of a schedule.
-fn unready(schedule: &impl Schedule) -> Option<String> {
-    (schedule.spec().targets.kind == WORKLOADS)
-        .then(|| format!("spec.targets.kind: this hibernate-controller does not serve {WORKLOADS} yet"))
 }

@@ -8,6 +8,7 @@ use shared::schedule::api::{LastEdge, NextEdge, Schedule, ScheduleStatus};
 use shared::schedule::decide::Decision;
 use shared::schedule::timetable::Edge;
 
+use super::workloads::Carried;
 use super::{Observation, Schedules};
 use crate::runtime::{Object, ReconcileError, Reconciled, System};
 
@@ -38,24 +39,30 @@ fn status<S: Schedule>(seen: &Observation<'_, S>, plan: Option<&Decision>) -> Sc
     let next = |edge: &Edge| NextEdge { at: Time(edge.at), power: edge.power.into(), source: describe(edge) };
     let followed = seen.rollout.as_ref().and_then(|rollout| rollout.status.as_ref());
     let last_edge = match &seen.acted {
-        Some((edge, outcome)) => Some(LastEdge {
-            at: Time(edge.at),
-            power: edge.power.into(),
-            source: describe(edge),
-            rollout: outcome.as_ref().ok().cloned(),
-            outcome: outcome.as_ref().err().cloned(),
-        }),
+        Some((edge, carried)) => {
+            let (rollout, outcome, pending) = match carried {
+                Carried::Rollout(name) => (Some(name.clone()), None, None),
+                Carried::Skipped(why) => (None, Some(why.clone()), None),
+                Carried::Workloads { outcome, pending, .. } => (None, Some(outcome.clone()), *pending),
+            };
+            let (at, power, source) = (Time(edge.at), edge.power.into(), describe(edge));
+            Some(LastEdge { at, power, source, rollout, outcome, pending })
+        }
         None => old.last_edge.map(|edge| {
             let phase = followed.and_then(|status| status.phase).map(|phase| phase.to_string());
             LastEdge { outcome: phase.or(edge.outcome), ..edge }
         }),
+    };
+    let workloads = match &seen.acted {
+        Some((_, Carried::Workloads { targets, .. })) => Some(*targets),
+        _ => None,
     };
     ScheduleStatus {
         observed_generation: schedule.meta().generation,
         state: plan.and_then(|plan| plan.state).map(Into::into),
         next: plan.iter().flat_map(|plan| &plan.next).map(next).collect(),
         last_edge,
-        targets: followed.and_then(|status| status.total).or(old.targets),
+        targets: workloads.or(followed.and_then(|status| status.total)).or(old.targets),
         conditions: conditions(seen, &old.conditions),
     }
 }
@@ -70,7 +77,7 @@ fn conditions<S: Schedule>(seen: &Observation<'_, S>, old: &[Condition]) -> Vec<
     let invalid = seen.reading.as_ref().err().cloned();
     let unready = match seen.author {
         None => Some(("Unstamped", unstamped())),
-        Some(_) => seen.blocked.clone().map(|why| ("Blocked", why)),
+        Some(_) => seen.blocked.clone(),
     };
     let unready = unready.or_else(|| invalid.as_ref().map(|_| ("Invalid", "the schedule is not valid".to_owned())));
     let suspended = Some(("Suspended", "spec.suspend is true".to_owned())).filter(|_| seen.schedule.spec().suspend);

@@ -231,7 +231,8 @@ impl Facts {
             Some(image.split_once(':')?.0 == name)
         };
         let images = [keys::CONTROLLER, keys::WEBHOOK].iter().all(|name| as_committed(name) == Some(true));
-        let more = self.argument(keys::CONTROLLER, "--cgu").is_some() || role("hibernate-controller-openstack");
+        let alone = ["hibernate-controller-openstack", "hibernate-controller-workload-schedules"];
+        let more = self.argument(keys::CONTROLLER, "--cgu").is_some() || alone.into_iter().any(role);
         if self.namespace != keys::NAMESPACE || !images || more {
             return None;
         }

@@ -20,12 +20,13 @@ use crate::read::held;
 /// This program's version, which is that of the manifests beside it.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Roles of programs, and the policy that confines each.
-pub(super) const CONFINED: [(&str, &str); 6] = [
+pub(super) const CONFINED: [(&str, &str); 7] = [
     ("hibernate-controller", "hibernate-controller-hive"),
     ("hibernate-controller-cgu", "hibernate-controller-cgu"),
     ("hibernate-controller-fdb", "hibernate-controller-fdb"),
     ("hibernate-controller-kkp", "hibernate-controller-kkp"),
     ("hibernate-controller-openstack", "hibernate-controller-openstack"),
+    ("hibernate-controller-workload-schedules", "hibernate-controller-workload-schedules"),
     ("hibernate-webhook", "hibernate-webhook-ca-bundle-only"),
 ];
 /// The policy of the overlay policy-only.
@@ -195,7 +196,8 @@ fn guards(kinds: Kinds) -> [(Deny, &'static str); 2] {
 fn policies(facts: &Facts) -> CheckOutcome<'_> {
     let (roles, policies, bindings) = (facts.roles.as_ref()?, facts.policies.as_ref()?, facts.bindings.as_ref()?);
     let Some(policies) = policies else {
-        let alone = ["hibernate-controller-openstack", "hibernate-controller-cgu"];
+        let alone =
+            ["hibernate-controller-openstack", "hibernate-controller-cgu", "hibernate-controller-workload-schedules"];
         if let Some(role) = alone.into_iter().find(|role| named(roles, role).is_some()) {
             let detail = format!("Kubernetes before 1.30 has no policy that confines ClusterRole {role}");
             return done(CheckResult::failed(detail, format!("kubectl delete clusterrolebinding {role}")));

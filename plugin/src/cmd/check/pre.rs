@@ -63,7 +63,7 @@ fn judge(major: &str, minor: &str, whole: &str) -> CheckResult {
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
     if major == "1" && digits.parse().is_ok_and(|minor: u64| minor < OLDEST) {
         let detail = format!(
-            "the hub runs Kubernetes {whole}, must be 1.{OLDEST} or newer; without policies, and rollouts: overlays/without-ca-bundle-policy, and never the components openstack and cgu, whose rights only a policy confines"
+            "the hub runs Kubernetes {whole}, must be 1.{OLDEST} or newer; without policies, and rollouts: overlays/without-ca-bundle-policy, and never the components openstack, cgu and workload-schedules, whose rights only a policy confines"
         );
         return CheckResult::failed(detail, "");
     }
@@ -146,7 +146,10 @@ mod tests {
         ] {
             let judged = judge(major, minor, "v");
             assert_eq!(judged.status, expected, "{major}.{minor}");
-            assert_eq!(judged.detail.contains("never the components openstack and cgu"), expected == Status::Failed);
+            assert_eq!(
+                judged.detail.contains("never the components openstack, cgu and workload-schedules"),
+                expected == Status::Failed
+            );
         }
     }
 }

@@ -287,6 +287,7 @@ fn a_hub_without_policies_has_no_right_that_only_a_policy_confines() {
         ("hibernate-controller-fdb", Warning),
         ("hibernate-controller-openstack", Failed),
         ("hibernate-controller-cgu", Failed),
+        ("hibernate-controller-workload-schedules", Failed),
     ] {
         let mut facts = facts(&json!(2), &json!([]));
         facts.policies = Ok(None);

@@ -2,14 +2,12 @@
 
 use hub::error::HubError;
 use hub::{HubClient, Resource};
-use shared::annotation::keys;
 use shared::kinds::{Kinds, TargetError};
-use view::target::Target;
+use shared::workload::namespaces::{is_control_plane, is_ours};
 
 use crate::cmd::power_plan::PlanResult;
 use crate::error::{Exit, Failure, Problem};
 use crate::output;
-use crate::select::whole::is_control_plane;
 
 /// Refuses a namespace of a control plane: of the hub, by its name or because our own programs run there, or of a
 /// target.
@@ -31,7 +29,7 @@ pub(super) async fn check(kinds: Kinds, hub: &HubClient, name: &str, plans: &[Pl
 }
 
 fn is_of_the_hub(name: &str, plans: &[PlanResult]) -> Result<(), Problem> {
-    if !is_control_plane(name) && !plans.iter().flatten().any(|one| is_ours(&one.target)) {
+    if !is_control_plane(name) && !plans.iter().flatten().any(|one| is_ours(&one.target.object)) {
         return Ok(());
     }
     let text = format!(
@@ -39,10 +37,6 @@ fn is_of_the_hub(name: &str, plans: &[PlanResult]) -> Result<(), Problem> {
          as in deploy/NAME -n {name}"
     );
     Err(TargetError::Refused(text).into())
-}
-
-fn is_ours(target: &Target) -> bool {
-    target.object.pointer("/metadata/labels/app.kubernetes.io~1part-of").is_some_and(|program| program == keys::PLUGIN)
 }
 
 /// Prints why a namespace cannot be put to sleep as a whole. Returns the exit code if anything of it refuses or is not
@@ -72,6 +66,7 @@ mod tests {
     use serde_json::{Value, json};
     use shared::kinds::Change;
     use shared::kinds::workload::DEPLOYMENT;
+    use view::target::Target;
 
     use super::*;
     use crate::cmd::power_plan::TargetPlan;

@@ -20,6 +20,7 @@ use crate::kkp::api::Cluster;
 use crate::read::*;
 use crate::rollout::api::PowerRollout;
 use crate::schedule::api::{ClusterPowerSchedule, PowerSchedule};
+use crate::schedule::workloads::{CronJobObject, DeploymentObject, StatefulSetObject};
 use crate::spoke::kinds;
 
 /// Bytes of an attack: more where memory is measured than beside other tests. What is in use grows with them.
@@ -158,6 +159,9 @@ objects! {
         Secret, "none", { "data": { "a": "eA==" } };
         PersistentVolumeClaim, "none", { "spec": { "accessModes": ["a"] }, "status": { "capacity": { "storage": "1" } } };
         KubeNamespace, "none", {};
+        DeploymentObject, "none", { "spec": { "replicas": 1 } };
+        StatefulSetObject, "none", { "spec": { "replicas": 1, "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Retain" } } };
+        CronJobObject, "none", { "spec": { "suspend": true } };
         Lease, "none", { "spec": { "holderIdentity": "h" } };
         ValidatingAdmissionPolicy, "none", { "spec": { "validations": [{ "expression": "true" }] } };
         ValidatingAdmissionPolicyBinding, "none", { "spec": { "validationActions": ["Deny"] } };

@@ -1,0 +1,302 @@
+//! Workloads at an edge: listed by namespace, and each written as `shared::schedule::workloads` says.
+//!
+//! The status is written after each pass, with what is pending: that keeps the edge due. Whoever leads next starts over with
+//! lists, and finds done what is done; what others have changed since the edge is left.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::api::{ListParams, Patch};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use server::hub;
+use shared::annotation::keys;
+use shared::power::Power;
+use shared::schedule::api::{POWER_SCHEDULE, Schedule};
+use shared::schedule::timetable::Edge;
+use shared::schedule::workloads::{
+    Asked, CronJobObject, DeploymentObject, Outcome, StatefulSetObject, Step, Tally, Workload, left, step,
+};
+use shared::text::{sanitize_chain, sanitize_to};
+use shared::workload::namespaces::is_ours;
+use shared::workload::ownership;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::{CANNOT, MAX_BLOCKED, Observation, Schedules};
+use crate::runtime::backoff::{REFUSED_BACKOFF, Streak};
+use crate::runtime::hub::{as_controller, full_name, named};
+use crate::runtime::{Acted, Guarded, Hub, Object, ReconcileError, Reconciled, WriteError};
+
+/// Workloads of one namespace that are written at once.
+const CONCURRENCY: usize = 8;
+/// How long one pass begins with further namespaces.
+const PASS: Duration = Duration::from_secs(30);
+/// The pause between a pass that had too little time and the next one.
+const AT_ONCE: Duration = Duration::from_millis(100);
+/// How often a workload is read again because another client wrote it in between.
+const ATTEMPTS: u32 = 3;
+/// How long it is kept whether this controller may change workloads.
+const RIGHTS_KEPT: Duration = Duration::from_secs(10);
+/// Namespaces of a schedule, unless it says otherwise.
+const MAX_NAMESPACES: u32 = 1_000;
+
+/// How an edge was acted on.
+#[derive(Clone, Debug)]
+pub enum Carried {
+    /// By the rollout of this name.
+    Rollout(String),
+    /// Not at all, and why.
+    Skipped(String),
+    /// By writes to workloads.
+    Workloads {
+        /// What became of them.
+        outcome: String,
+        /// How many there are.
+        targets: u32,
+        /// How many of them, or of their namespaces, are still to be changed.
+        pending: Option<u32>,
+    },
+}
+
+/// The work on an edge. It lasts until the status says that nothing is pending.
+pub struct Work {
+    edge: Edge,
+    /// Namespaces that were not looked at in this pass.
+    waiting: VecDeque<String>,
+    tally: Tally,
+    streak: Streak,
+    /// When the next pass begins.
+    next: Instant,
+}
+
+impl Work {
+    fn new(edge: Edge, namespaces: Vec<String>) -> Self {
+        let (tally, streak) = (Tally::default(), Streak::default());
+        Self { edge, waiting: namespaces.into(), tally, streak, next: Instant::now() }
+    }
+
+    /// Whether it is on this edge.
+    pub fn is_of(&self, edge: &Edge) -> bool {
+        (self.edge.at, self.edge.power) == (edge.at, edge.power)
+    }
+
+    /// How far it has come.
+    fn carried(&self) -> Carried {
+        let (all, failed) = self.tally.counts();
+        let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        let pending = Some(count(failed + self.waiting.len())).filter(|pending| *pending > 0);
+        Carried::Workloads { outcome: self.tally.text(self.waiting.len()), targets: count(all), pending }
+    }
+
+    /// The same, with nothing to be tried again.
+    pub fn ended(&self) -> Carried {
+        match self.carried() {
+            Carried::Workloads { outcome, targets, .. } => Carried::Workloads { outcome, targets, pending: None },
+            other => other,
+        }
+    }
+}
+
+impl<S: Schedule + Object> Schedules<S> {
+    /// Whether this controller has the rights of the component, in this namespace or in all.
+    pub(super) async fn may_change(&self, namespace: Option<String>) -> bool {
+        let namespace = namespace.unwrap_or_default();
+        let kept = self.rights.lock().entry(namespace.clone()).or_default().clone();
+        // No API server serves it: the component grants it, so that other rights on Deployments are not taken for these.
+        let (resource, subresource) = (POWER_SCHEDULE.plural, "workloads");
+        let right = json!({
+            "group": keys::GROUP, "resource": resource, "subresource": subresource, "verb": "create", "namespace": namespace,
+        });
+        let ask = async { Ok(hub::may(&self.handle.hub.client, &right).await) };
+        kept.answer(RIGHTS_KEPT, ask).await.unwrap_or(true)
+    }
+
+    /// Makes one pass over the workloads of an edge.
+    pub(super) async fn change_workloads(
+        &self,
+        seen: &mut Observation<'_, S>,
+        edge: Edge,
+        source: &str,
+        kept: &mut Option<Work>,
+    ) -> Reconciled<Acted> {
+        let schedule = seen.schedule;
+        if kept.as_ref().is_none_or(|work| !work.is_of(&edge)) {
+            match self.governed(schedule).await? {
+                Ok(namespaces) => *kept = Some(Work::new(edge, namespaces)),
+                Err(why) => {
+                    seen.blocked = Some((CANNOT, why));
+                    return Ok(Acted::Nothing);
+                }
+            }
+        }
+        let Some(work) = kept else { return Ok(Acted::Nothing) };
+        let (begun, name) = (Instant::now(), full_name(schedule));
+        if work.next > begun {
+            seen.retry = Some(work.next - begun);
+            return Ok(Acted::Nothing);
+        }
+        if work.waiting.is_empty() {
+            work.waiting = work.tally.failed().cloned().collect();
+        }
+        let reason = sanitize_to(&format!("schedule {name}: {source}"), MAX_BLOCKED);
+        let pass = Pass { hub: &self.handle.hub, own: &self.namespace };
+        let asked = Asked { power: work.edge.power, at: work.edge.at, reason: &reason };
+        while let Some(namespace) = work.waiting.front().cloned() {
+            let outcomes = pass.namespace(&namespace, &asked, &work.tally).await?;
+            work.tally.add(&namespace, outcomes);
+            work.waiting.pop_front();
+            if begun.elapsed() > PASS {
+                break;
+            }
+        }
+        let carried = work.carried();
+        if let Carried::Workloads { outcome, pending, .. } = &carried {
+            info!(schedule = name, outcome, "workloads");
+            if !work.waiting.is_empty() {
+                seen.retry = Some(AT_ONCE);
+            } else if pending.is_some() {
+                let pause = work.streak.next(REFUSED_BACKOFF);
+                (work.next, seen.retry) = (Instant::now() + pause, Some(pause));
+            }
+        }
+        seen.acted = Some((edge, carried));
+        Ok(Acted::Nothing)
+    }
+
+    /// The namespaces whose workloads this schedule governs, or why they are not known.
+    async fn governed(&self, schedule: &S) -> Reconciled<Result<Vec<String>, String>> {
+        let Some(governors) = self.governance.governors() else {
+            return Ok(Err("the schedules are not listed yet".to_owned()));
+        };
+        let labels = self.namespaces.labels(&self.handle.hub.client).await;
+        let labels = labels.map_err(ReconcileError::read("the namespaces"))?;
+        let is_own = |name: &&String| {
+            let governor = governors.of_workloads(name, &labels);
+            governor.is_some_and(|one| Some(&one.uid) == schedule.meta().uid.as_ref())
+        };
+        let found: Vec<String> = labels.keys().filter(is_own).cloned().collect();
+        let most = schedule.spec().rollout.max_targets.unwrap_or(MAX_NAMESPACES);
+        if found.len() > most as usize {
+            let many = found.len();
+            return Ok(Err(format!(
+                "spec.rollout.maxTargets: found {many} namespaces of Workloads, must be {most} at most"
+            )));
+        }
+        Ok(Ok(found))
+    }
+}
+
+/// One pass.
+struct Pass<'a> {
+    hub: &'a Hub,
+    /// Our own namespace.
+    own: &'a str,
+}
+
+impl Pass<'_> {
+    /// What becomes of the workloads of a namespace.
+    async fn namespace(&self, name: &str, asked: &Asked<'_>, tally: &Tally) -> Reconciled<Vec<(String, Outcome)>> {
+        let whole = |outcome| vec![("namespace".to_owned(), outcome)];
+        let ours = || "our own programs run in it".to_owned();
+        if let Some(why) = left(name).or_else(|| (name == self.own).then(ours)) {
+            return Ok(whole(Outcome::Left(why)));
+        }
+        let listed = async {
+            let deployments = self.list::<DeploymentObject>(name).await?;
+            let sets = self.list::<StatefulSetObject>(name).await?;
+            Ok::<_, kube::Error>((deployments, sets, self.list::<CronJobObject>(name).await?))
+        };
+        let (deployments, sets, cron_jobs) = match listed.await {
+            Ok(listed) => listed,
+            Err(error) => return Ok(whole(Outcome::Failed(sanitize_chain(&error)))),
+        };
+        if has_ours(&deployments) || has_ours(&sets) || has_ours(&cron_jobs) {
+            return Ok(whole(Outcome::Left(ours())));
+        }
+        let mut outcomes = self.all(deployments, asked, tally).await?;
+        outcomes.extend(self.all(sets, asked, tally).await?);
+        outcomes.extend(self.all(cron_jobs, asked, tally).await?);
+        Ok(outcomes)
+    }
+
+    async fn list<K: Workload + Object>(&self, namespace: &str) -> kube::Result<Vec<Guarded<K>>> {
+        let api: Api<Guarded<K>> = self.hub.api(&named::<K>(namespace, "", None));
+        hub::list(&api, &ListParams::default(), Ok).await
+    }
+
+    /// Some at a time, in the order of their names.
+    async fn all<K: Workload + Object>(
+        &self,
+        listed: Vec<Guarded<K>>,
+        asked: &Asked<'_>,
+        tally: &Tally,
+    ) -> Reconciled<Vec<(String, Outcome)>> {
+        let one = |found: Guarded<K>| async move {
+            let (namespace, name) = (found.namespace().unwrap_or_default(), K::ROW.kind.full_name(&found.name_any()));
+            if tally.has_ended(&namespace, &name) {
+                return Ok(None);
+            }
+            let outcome = match found.0 {
+                Ok(object) => self.one(object, asked).await?,
+                Err(unreadable) => Some(Outcome::Failed(format!("it cannot be read: {}", unreadable.error))),
+            };
+            Ok(outcome.map(|outcome| (name, outcome)))
+        };
+        let outcomes = stream::iter(listed).map(one).buffered(CONCURRENCY);
+        outcomes.try_filter_map(async |outcome| Ok(outcome)).try_collect().await
+    }
+
+    /// Writes one workload, read again if another client wrote it in between. None if it is none of the edge.
+    async fn one<K: Workload + Object>(&self, mut object: K, asked: &Asked<'_>) -> Reconciled<Option<Outcome>> {
+        for _ in 0..ATTEMPTS {
+            let patch = match step(K::ROW, &object.value(), asked) {
+                Step::NotOurs => return Ok(None),
+                Step::Ended(outcome) => {
+                    if outcome == Outcome::Done && asked.power == Power::Running {
+                        self.release(&object).await;
+                    }
+                    return Ok(Some(outcome));
+                }
+                Step::Write(patch) => patch,
+            };
+            match self.hub.patch(&object, patch).await {
+                Ok(_) if asked.power == Power::Hibernating => return Ok(Some(Outcome::Done)),
+                // The next look finds a wake done, and releases it.
+                Ok(_) | Err(WriteError::Conflict(_)) => {}
+                Err(WriteError::Gone(_)) => return Ok(None),
+                Err(WriteError::NotLeader) => return Err(ReconcileError::not_leader()),
+                Err(error) => return Ok(Some(Outcome::Failed(sanitize_chain(&error)))),
+            }
+            match self.hub.find(&object).await {
+                Ok(Some(found)) if found.uid() == object.uid() => object = found,
+                Ok(_) => return Ok(None),
+                Err(error) => return Ok(Some(Outcome::Failed(sanitize_chain(&error)))),
+            }
+        }
+        Ok(Some(Outcome::Failed("others keep changing it".to_owned())))
+    }
+
+    /// After a wake the field that a sleep sets belongs to whoever deploys the workload: gives up its ownership. Otherwise a
+    /// server-side apply by others has a conflict, and nothing else is wrong.
+    async fn release<K: Workload + Object>(&self, object: &K) {
+        let Some(patch) = ownership::release(&object.value(), keys::CONTROLLER) else { return };
+        let Ok(patch) = serde_json::from_value::<json_patch::Patch>(patch) else { return };
+        if self.hub.lead().is_err() {
+            return;
+        }
+        let written = self.hub.api(object).patch(&object.name_any(), &as_controller(), &Patch::Json::<()>(patch)).await;
+        if let Err(error) = written {
+            warn!(
+                workload = full_name(object),
+                error = sanitize_chain(&error),
+                "its replicas stay owned by this controller"
+            );
+        }
+    }
+}
+
+fn has_ours<K: Workload>(listed: &[Guarded<K>]) -> bool {
+    listed.iter().filter_map(|one| one.0.as_ref().ok()).any(|one| is_ours(&one.value()))
+}

@@ -1,0 +1,248 @@
+//! What an edge writes to the workloads of a namespace, in the order of `kubectl hibernate ns/NAME`.
+//!
+//! | # | the workload | answer |
+//! |---|---|---|
+//! | E1 | was created after the edge, or is being deleted | it is none of this edge |
+//! | E2 | has a controlling owner, at a sleep | left: the owner would scale it again |
+//! | E3 | refuses the sleep: protected, or its volumes would be deleted | left |
+//! | E4 | others have set its replicas or `suspend` since the edge | left |
+//! | E5 | does not say what to write, such as a malformed record | failed |
+//! | E6 | is as asked | done |
+//! | E7 | any other | written |
+//!
+//! The answers depend on the objects and on the edge alone: a controller that starts over comes to the same ones.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::annotation::{format, keys};
+use crate::hub_kinds;
+use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
+use crate::kinds::{CRON_JOB, Change, Intent, TargetError, TargetKind};
+use crate::kkp::api::NAMESPACE_PREFIX;
+use crate::object::managed_fields::{manager, owners, written_at};
+use crate::object::{items, text};
+use crate::power::Power;
+use crate::text::{and_more, sanitize_to};
+use crate::workload::namespaces::is_control_plane;
+use crate::workload::ownership::{REPLICAS, SUSPEND};
+
+/// What Kubernetes writes by itself, such as for an autoscaler.
+const KUBERNETES: &str = "kube-controller-manager";
+/// The component that grants the rights.
+const COMPONENT: &str = "manifests/components/workload-schedules (components.workloadSchedules of the chart)";
+/// Longest reason of one workload, in characters.
+const MAX_WHY: usize = 200;
+/// Workloads that an outcome names of each sort.
+const NAMED: usize = 1;
+
+hub_kinds! {
+    /// A `Deployment`, as far as it is read.
+    DeploymentObject: NamespaceResourceScope = "apps", "v1", "Deployment", "deployments"; MANAGED {
+        spec: WorkloadSpec,
+    }
+
+    /// A `StatefulSet`, as far as it is read.
+    StatefulSetObject: NamespaceResourceScope = "apps", "v1", "StatefulSet", "statefulsets"; MANAGED {
+        spec: WorkloadSpec,
+    }
+
+    /// A `CronJob`, as far as it is read.
+    CronJobObject: NamespaceResourceScope = "batch", "v1", "CronJob", "cronjobs"; MANAGED {
+        spec: WorkloadSpec,
+    }
+}
+
+/// What the readers of the three kinds read.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct WorkloadSpec {
+    /// Of a `Deployment` and a `StatefulSet`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Of a `CronJob`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+    /// Of a `StatefulSet`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim_retention_policy: Option<Retention>,
+}
+
+/// What becomes of the volume claims of a `StatefulSet`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Retention {
+    /// `Retain` or `Delete`.
+    pub when_scaled: String,
+}
+
+/// One of the three kinds.
+pub trait Workload: Resource<DynamicType = ()> + Default {
+    /// Its row.
+    const ROW: &'static TargetKind;
+
+    /// What it is to be.
+    fn spec(&self) -> &WorkloadSpec;
+
+    /// The object for its reader.
+    fn value(&self) -> Value {
+        json!({ "metadata": self.meta(), "spec": self.spec() })
+    }
+}
+
+macro_rules! workloads {
+    ($($name:ident: $row:ident),*) => {$(
+        impl Workload for $name {
+            const ROW: &'static TargetKind = &$row;
+
+            fn spec(&self) -> &WorkloadSpec {
+                &self.spec
+            }
+        }
+    )*};
+}
+
+workloads!(DeploymentObject: DEPLOYMENT, StatefulSetObject: STATEFUL_SET, CronJobObject: CRON_JOB);
+
+/// What an edge asks of workloads.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The state.
+    pub power: Power,
+    /// The time of the edge.
+    pub at: Timestamp,
+    /// Why they sleep; a wake removes it.
+    pub reason: &'a str,
+}
+
+/// What is to be done with a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Nothing: it is none of this edge.
+    NotOurs,
+    /// A JSON merge patch, which carries the resourceVersion that it was made from.
+    Write(Value),
+    /// Nothing more.
+    Ended(Outcome),
+}
+
+/// What became of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is as the edge asks.
+    Done,
+    /// It stays as it is, and why.
+    Left(String),
+    /// It is to be tried again, and why.
+    Failed(String),
+}
+
+/// Why an edge changes nothing in a namespace: it is a control plane, of the hub or of a Cluster of KKP.
+pub fn left(namespace: &str) -> Option<String> {
+    if is_control_plane(namespace) {
+        return Some("it belongs to the control plane of the hub".to_owned());
+    }
+    let of_a_cluster = namespace.starts_with(NAMESPACE_PREFIX);
+    of_a_cluster.then(|| format!("{NAMESPACE_PREFIX}ID is the control plane of a Cluster of KKP: schedule the Cluster"))
+}
+
+/// What the controller lacks to act on schedules for workloads.
+pub fn no_rights() -> String {
+    format!("hibernate-controller may not change workloads: install {COMPONENT}")
+}
+
+/// What an edge does with a workload, by the rows above.
+pub fn step(row: &TargetKind, object: &Value, asked: &Asked<'_>) -> Step {
+    let Asked { power, at, reason } = *asked;
+    let sleeps = power == Power::Hibernating;
+    let is_younger = format::time(text(object, "/metadata/creationTimestamp")).is_some_and(|created| created > at);
+    if is_younger || !text(object, "/metadata/deletionTimestamp").is_empty() {
+        return Step::NotOurs; // E1
+    }
+    let intent =
+        Intent { power, reason: Some(reason).filter(|_| sleeps), end: None, now: at, queried: true, force: false };
+    let patch = match row.change(object, &intent) {
+        Err(TargetError::Refused(why)) => return Step::Ended(Outcome::Left(why)), // E3
+        Err(error) => return Step::Ended(Outcome::Failed(error.to_string())),     // E5
+        Ok(Change::None { .. } | Change::RequestCheck { .. }) => return Step::Ended(Outcome::Done), // E6
+        Ok(Change::Patch { patch, .. }) => patch,
+    };
+    let why = owner(object).filter(|_| sleeps).or_else(|| changed(object, at)); // E2, E4
+    why.map_or(Step::Write(patch), |why| Step::Ended(Outcome::Left(why))) // E7
+}
+
+fn owner(object: &Value) -> Option<String> {
+    let owner = items(object, "/metadata/ownerReferences").find(|owner| owner["controller"] == true)?;
+    Some(format!("{} {} owns it and may scale it again: put that to sleep", text(owner, "/kind"), text(owner, "/name")))
+}
+
+/// Who has set since then what a sleep sets. A field manager that has set something else in the same way since counts, too.
+fn changed(object: &Value, at: Timestamp) -> Option<String> {
+    let of = |field| owners(object, field);
+    let others =
+        of(REPLICAS).chain(of(SUSPEND)).filter(|entry| ![keys::CONTROLLER, KUBERNETES].contains(&manager(entry)));
+    let (when, by) = others.filter_map(|entry| Some((written_at(entry)?, manager(entry)))).max()?;
+    (when > at).then(|| format!("{by} has changed it at {}, after the edge", format::seconds(when)))
+}
+
+/// What became of the workloads of an edge.
+#[derive(Clone, Debug, Default)]
+pub struct Tally(BTreeMap<String, BTreeMap<String, Outcome>>);
+
+impl Tally {
+    /// Whether nothing more is to be done for a workload of a namespace, by its full name.
+    pub fn has_ended(&self, namespace: &str, name: &str) -> bool {
+        let found = self.0.get(namespace).and_then(|all| all.get(name));
+        found.is_some_and(|outcome| !matches!(outcome, Outcome::Failed(_)))
+    }
+
+    /// Keeps what a pass over a namespace has come to, in place of what failed in an earlier one.
+    pub fn add(&mut self, namespace: &str, outcomes: impl IntoIterator<Item = (String, Outcome)>) {
+        let of = self.0.entry(namespace.to_owned()).or_default();
+        of.retain(|_, outcome| !matches!(outcome, Outcome::Failed(_)));
+        of.extend(outcomes);
+    }
+
+    /// Namespaces in which something failed.
+    pub fn failed(&self) -> impl Iterator<Item = &String> {
+        let has_failed = |of: &BTreeMap<String, Outcome>| of.values().any(|one| matches!(one, Outcome::Failed(_)));
+        self.0.iter().filter(move |(_, of)| has_failed(of)).map(|(namespace, _)| namespace)
+    }
+
+    /// How many workloads there are, and how many of them have failed.
+    pub fn counts(&self) -> (usize, usize) {
+        let all = || self.0.values().flat_map(BTreeMap::values);
+        (all().count(), all().filter(|one| matches!(one, Outcome::Failed(_))).count())
+    }
+
+    /// `12 of 14 done; failed: shop/deployment.apps/web: ... (and 1 more)`. `waiting`: namespaces that were not looked at yet.
+    pub fn text(&self, waiting: usize) -> String {
+        let all = || self.0.iter().flat_map(|(space, of)| of.iter().map(move |(name, outcome)| (space, name, outcome)));
+        let done = all().filter(|(.., outcome)| **outcome == Outcome::Done).count();
+        let mut line = format!("{done} of {} done", all().count());
+        if waiting > 0 {
+            let _ = write!(line, "; namespaces to go: {waiting}");
+        }
+        let mut add = |word: &str, pick: fn(&Outcome) -> Option<&String>| {
+            let named: Vec<String> = all()
+                .filter_map(|(space, name, outcome)| {
+                    Some(sanitize_to(&format!("{space}/{name}: {}", pick(outcome)?), MAX_WHY))
+                })
+                .collect();
+            if !named.is_empty() {
+                let more = and_more(named.len().saturating_sub(NAMED)).map(|more| format!(" ({more})"));
+                let shown: Vec<&str> = named.iter().take(NAMED).map(String::as_str).collect();
+                let _ = write!(line, "; {word}: {}{}", shown.join(", "), more.unwrap_or_default());
+            }
+        };
+        add("failed", |outcome| if let Outcome::Failed(why) = outcome { Some(why) } else { None });
+        add("left", |outcome| if let Outcome::Left(why) = outcome { Some(why) } else { None });
+        line
+    }
+}

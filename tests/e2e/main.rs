@@ -73,6 +73,7 @@ mod rollout_upgrades;
 mod rollout_waves;
 mod schedule_admission;
 mod schedule_edges;
+mod schedule_workloads;
 
 /// What takes minutes of waiting on OpenStack's own services: `make test-openstack` runs it.
 mod on_openstack {

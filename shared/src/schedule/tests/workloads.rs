@@ -148,7 +148,7 @@ fn an_outcome_counts_all_names_the_first_and_keeps_what_has_ended() {
     tally.add("bank", named(&["c", "d", "e"], &Outcome::Failed("de\u{1b}nied".to_owned())));
     tally.add("shop", named(&["p"], &Outcome::Left("it is protected".to_owned())));
     assert_eq!(tally.text(0), "2 of 6 done; failed: bank/c: de nied (and 2 more); left: shop/p: it is protected");
-    assert_eq!((tally.counts(), tally.failed().collect::<Vec<_>>()), ((6, 3), vec!["bank"]));
+    assert_eq!((tally.counts(), tally.failed().map(String::as_str).collect::<Vec<_>>()), ((6, 3), vec!["bank"]));
     assert!(tally.has_ended("shop", "p") && !tally.has_ended("bank", "c") && !tally.has_ended("bank", "new"));
     // Of those that failed one is gone.
     tally.add("bank", named(&["c", "d"], &Outcome::Done));

@@ -182,7 +182,7 @@ fn owner(object: &Value) -> Option<String> {
     Some(format!("{} {} owns it and may scale it again: put that to sleep", text(owner, "/kind"), text(owner, "/name")))
 }
 
-/// Who has set since then what a sleep sets. A field manager that has set something else in the same way since counts, too.
+/// Who has set since then what a sleep sets. A field manager that has set something else in the same way counts, too.
 fn changed(object: &Value, at: Timestamp) -> Option<String> {
     let of = |field| owners(object, field);
     let others =
@@ -221,7 +221,8 @@ impl Tally {
         (all().count(), all().filter(|one| matches!(one, Outcome::Failed(_))).count())
     }
 
-    /// `12 of 14 done; failed: shop/deployment.apps/web: ... (and 1 more)`. `waiting`: namespaces that were not looked at yet.
+    /// `12 of 14 done; failed: shop/deployment.apps/web: ... (and 1 more)`. `waiting`: namespaces that are still to be
+    /// looked at.
     pub fn text(&self, waiting: usize) -> String {
         let all = || self.0.iter().flat_map(|(space, of)| of.iter().map(move |(name, outcome)| (space, name, outcome)));
         let done = all().filter(|(.., outcome)| **outcome == Outcome::Done).count();

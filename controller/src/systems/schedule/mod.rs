@@ -1,5 +1,5 @@
-//! `PowerSchedules` and `ClusterPowerSchedules`: at each edge one rollout, as `shared::schedule` plans it; of `Workloads` the
-//! writes themselves.
+//! `PowerSchedules` and `ClusterPowerSchedules`: at each edge one rollout, as `shared::schedule` plans it, or for
+//! `Workloads` the writes themselves.
 //!
 //! A schedule creates rollouts as a `CronJob` creates Jobs. The name of a rollout says which schedule and which edge it is
 //! of, so that no edge has two, whoever leads; the status says which edge was the last one.

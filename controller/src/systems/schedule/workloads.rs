@@ -1,7 +1,7 @@
 //! Workloads at an edge: listed by namespace, and each written as `shared::schedule::workloads` says.
 //!
-//! The status is written after each pass, with what is pending: that keeps the edge due. Whoever leads next starts over with
-//! lists, and finds done what is done; what others have changed since the edge is left.
+//! The status is written after each pass, with what is pending: that keeps the edge due. Whoever leads next starts over
+//! with lists, and finds done what is done; what others have changed since the edge is left.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -104,10 +104,11 @@ impl<S: Schedule + Object> Schedules<S> {
     pub(super) async fn may_change(&self, namespace: Option<String>) -> bool {
         let namespace = namespace.unwrap_or_default();
         let kept = self.rights.lock().entry(namespace.clone()).or_default().clone();
-        // No API server serves it: the component grants it, so that other rights on Deployments are not taken for these.
+        // No API server serves it. The component grants it, and a seed's rights on Deployments do not.
         let (resource, subresource) = (POWER_SCHEDULE.plural, "workloads");
         let right = json!({
-            "group": keys::GROUP, "resource": resource, "subresource": subresource, "verb": "create", "namespace": namespace,
+            "group": keys::GROUP, "resource": resource, "subresource": subresource, "verb": "create",
+            "namespace": namespace,
         });
         let ask = async { Ok(hub::may(&self.handle.hub.client, &right).await) };
         kept.answer(RIGHTS_KEPT, ask).await.unwrap_or(true)
@@ -278,8 +279,8 @@ impl Pass<'_> {
         Ok(Some(Outcome::Failed("others keep changing it".to_owned())))
     }
 
-    /// After a wake the field that a sleep sets belongs to whoever deploys the workload: gives up its ownership. Otherwise a
-    /// server-side apply by others has a conflict, and nothing else is wrong.
+    /// After a wake the field that a sleep sets belongs to whoever deploys the workload: gives up its ownership. Otherwise
+    /// a server-side apply by others has a conflict, and nothing else is wrong.
     async fn release<K: Workload + Object>(&self, object: &K) {
         let Some(patch) = ownership::release(&object.value(), keys::CONTROLLER) else { return };
         let Ok(patch) = serde_json::from_value::<json_patch::Patch>(patch) else { return };

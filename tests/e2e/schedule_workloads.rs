@@ -1,5 +1,5 @@
-//! A schedule that puts the workloads of its namespace to sleep and wakes them: on the real API server, under the rights and
-//! the policy of the component `workload-schedules`.
+//! A schedule that puts the workloads of its namespace to sleep and wakes them: on the real API server, under the rights
+//! and the policy of the component `workload-schedules`.
 
 use std::time::Duration;
 

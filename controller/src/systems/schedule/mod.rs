@@ -223,8 +223,8 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
         let until = match due.by {
             By::TooShort(wake) => {
                 let why = format!("skipped: the targets would wake again at {}", format::seconds(wake));
-                let begun = target.state.work.as_ref().filter(|work| work.is_of(&edge)).map(Work::ended);
-                seen.acted = Some((edge, begun.unwrap_or(Carried::Skipped(why))));
+                let carried = Carried::given_up(schedule, &edge).unwrap_or(Carried::Skipped(why));
+                seen.acted = Some((edge, carried));
                 return Ok(Acted::Nothing);
             }
             By::Rollout(until) => until,

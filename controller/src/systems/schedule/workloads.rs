@@ -60,6 +60,16 @@ pub enum Carried {
     },
 }
 
+impl Carried {
+    /// What the status says of this edge, of which something was pending and is not tried again.
+    pub fn given_up(schedule: &impl Schedule, edge: &Edge) -> Option<Self> {
+        let status = schedule.status()?;
+        let last = status.last_edge.as_ref().filter(|last| last.at.0 == edge.at && last.pending.is_some())?;
+        let (outcome, targets) = (last.outcome.clone().unwrap_or_default(), status.targets.unwrap_or_default());
+        Some(Self::Workloads { outcome, targets, pending: None })
+    }
+}
+
 /// The work on an edge. It lasts until the status says that nothing is pending.
 pub struct Work {
     edge: Edge,
@@ -78,7 +88,7 @@ impl Work {
     }
 
     /// Whether it is on this edge.
-    pub fn is_of(&self, edge: &Edge) -> bool {
+    fn is_of(&self, edge: &Edge) -> bool {
         (self.edge.at, self.edge.power) == (edge.at, edge.power)
     }
 
@@ -88,14 +98,6 @@ impl Work {
         let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
         let pending = Some(count(failed + self.waiting.len())).filter(|pending| *pending > 0);
         Carried::Workloads { outcome: self.tally.text(self.waiting.len()), targets: count(all), pending }
-    }
-
-    /// The same, with nothing to be tried again.
-    pub fn ended(&self) -> Carried {
-        match self.carried() {
-            Carried::Workloads { outcome, targets, .. } => Carried::Workloads { outcome, targets, pending: None },
-            other => other,
-        }
     }
 }
 

@@ -198,14 +198,16 @@ async fn life(world: &World, version: u8) -> Result<()> {
     left_over(world).await
 }
 
-/// What stays is the definition, which `crds.keep` keeps.
+/// What stays are the definitions, which `crds.keep` keeps.
 async fn left_over(world: &World) -> Result<()> {
     let kinds = "crd,validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies,\
                  validatingadmissionpolicybindings,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,\
                  secrets,leases,networkpolicies,deployments,services,poddisruptionbudgets";
     let line = ["get", kinds, "-A", "-l", "app.kubernetes.io/part-of=kubectl-hibernate", "-o", "name"];
     let left = world.kubectl(&line).await?.ok()?;
-    assert_eq!(left.trim(), "customresourcedefinition.apiextensions.k8s.io/powerrollouts.hibernate.sh");
+    let kept = ["clusterpowerschedules", "powerrollouts", "powerschedules"];
+    let kept = kept.map(|name| format!("customresourcedefinition.apiextensions.k8s.io/{name}.hibernate.sh"));
+    assert_eq!(left.lines().collect::<Vec<_>>(), kept);
     Ok(())
 }
 

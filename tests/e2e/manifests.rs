@@ -291,6 +291,7 @@ const FDB: (&str, &str) = ("apps.foundationdb.org", "foundationdbclusters");
 const VOLUMES: (&str, &str) = ("", "persistentvolumeclaims");
 
 const ROLLOUTS: (&str, &str) = ("hibernate.sh", "powerrollouts");
+const SCHEDULES: (&str, &str) = ("hibernate.sh", "powerschedules");
 const POLICIES: (&str, &str) = ("admissionregistration.k8s.io", "validatingadmissionpolicies");
 const BINDINGS: (&str, &str) = ("admissionregistration.k8s.io", "validatingadmissionpolicybindings");
 
@@ -309,7 +310,14 @@ const MAY: &[Row] = &[
     (CONTROLLER, &["list"], ("", "pods"), Some("demo"), None),
     (CONTROLLER, &["list", "patch"], VOLUMES, Some("demo"), None),
     (CONTROLLER, &["list", "patch"], ("", "services"), Some("demo"), None),
-    (CONTROLLER, &["get", "list", "watch", "delete"], ROLLOUTS, None, Some("night")),
+    (CONTROLLER, &["get", "list", "watch", "create", "delete"], ROLLOUTS, None, Some("night")),
+    (CONTROLLER, &["get", "list", "watch"], SCHEDULES, Some("demo"), Some("night")),
+    (CONTROLLER, &["patch"], ("hibernate.sh", "powerschedules/status"), Some("demo"), Some("night")),
+    (CONTROLLER, &["patch"], ("hibernate.sh", "clusterpowerschedules/status"), None, Some("night")),
+    (CONTROLLER, &["create"], ("hibernate.sh", "powerschedules/rollouts"), None, None),
+    (CONTROLLER, &["get"], ("", "configmaps"), Some("demo"), Some("holidays")),
+    (CONTROLLER, &["get"], POLICIES, None, Some("powerschedules.hibernate.sh")),
+    (CONTROLLER, &["get"], BINDINGS, None, Some("powerschedules.hibernate.sh")),
     (CONTROLLER, &["patch"], ("hibernate.sh", "powerrollouts/status"), None, Some("night")),
     (CONTROLLER, &["list"], ("ran.openshift.io", "clustergroupupgrades"), Some("demo"), None),
     (CONTROLLER, &["list"], ("", "namespaces"), None, None),
@@ -338,14 +346,11 @@ const MAY_NOT: &[Row] = &[
     (CONTROLLER, &["patch", "update", "delete"], FDB, Some("demo"), Some("demo")),
     (CONTROLLER, &["get", "list", "watch", "patch"], ("kubermatic.k8c.io", "clusters"), None, Some("abc")),
     (CONTROLLER, &["list", "watch", "patch"], ("apps", "deployments"), Some("cluster-abc"), None),
-    (
-        CONTROLLER,
-        &["get", "create", "patch", "delete"],
-        ("", "configmaps"),
-        Some("cluster-abc"),
-        Some("hibernate-record"),
-    ),
-    (CONTROLLER, &["create", "update", "patch", "deletecollection"], ROLLOUTS, None, Some("night")),
+    (CONTROLLER, &["create", "patch", "delete"], ("", "configmaps"), Some("cluster-abc"), Some("hibernate-record")),
+    (CONTROLLER, &["update", "patch", "deletecollection"], ROLLOUTS, None, Some("night")),
+    (CONTROLLER, &["create", "update", "patch", "delete"], SCHEDULES, Some("demo"), Some("night")),
+    (CONTROLLER, &["create"], ("hibernate.sh", "powerschedules/workloads"), None, None),
+    (CONTROLLER, &["list", "watch"], ("", "configmaps"), None, None),
     (CONTROLLER, &["get", "update"], ("hibernate.sh", "powerrollouts/status"), None, Some("night")),
     (CONTROLLER, &["get", "watch", "patch"], ("ran.openshift.io", "clustergroupupgrades"), Some("demo"), Some("a")),
     (CONTROLLER, &["list", "watch", "patch", "update", "delete"], POLICIES, None, Some("powerrollouts.hibernate.sh")),

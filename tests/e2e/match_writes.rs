@@ -16,6 +16,7 @@ pub const HIVE: &str = include_str!("../corpus/hive.yaml");
 pub const KKP: &str = include_str!("../corpus/kkp.yaml");
 const FDB: &str = include_str!("../corpus/fdb.yaml");
 const ROLLOUTS: &str = include_str!("../corpus/rollouts.yaml");
+const SCHEDULES: &str = include_str!("../corpus/schedules.yaml");
 const REPLICAS: &str = "replicas";
 const GROUP: &str = "apps.foundationdb.org/v1beta2";
 
@@ -41,7 +42,7 @@ pub fn sent(text: &str) -> Corpus {
 
 /// All of them, and those of workloads.
 pub fn writes() -> Vec<Case> {
-    [HIVE, KKP, FDB, ROLLOUTS].into_iter().flat_map(|text| sent(text).cases).chain(workloads()).collect()
+    [HIVE, KKP, FDB, ROLLOUTS, SCHEDULES].into_iter().flat_map(|text| sent(text).cases).chain(workloads()).collect()
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {

@@ -5,7 +5,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use shared::rollout::api::PowerRollout;
-use testbed::World;
+use testbed::{World, world};
 
 use crate::match_writes::merge;
 
@@ -142,6 +142,7 @@ async fn the_api_server_takes_a_rollout_and_refuses_what_cannot_work() -> Result
 #[tokio::test]
 async fn the_examples_of_the_documentation_apply() -> Result<()> {
     let world = World::shared().await?;
+    world::copy::namespace(&world.hub().await?, "demo").await?;
     for examples in ["rollouts", "schedules"] {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples").join(examples);
         let files: Vec<_> = std::fs::read_dir(&folder)?.collect::<std::io::Result<_>>()?;

@@ -286,6 +286,7 @@ const OTHER_WAYS: &[(&str, &str)] = &[
     ("webhook/src/review.rs", "a uid, of a part that the reader has picked"),
     ("controller/src/runtime/hub.rs", "patches, which are written"),
     ("controller/src/csr/approver.rs", "patches, which are written"),
+    ("controller/src/systems/schedule/workloads.rs", "patches, which are written"),
 ];
 
 #[test]

@@ -14,6 +14,8 @@
 
 mod policy;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 use serde::Deserialize;
 

@@ -58,6 +58,7 @@ mod plugin_plan;
 mod plugin_pool;
 mod plugin_rollout;
 mod plugin_schedule;
+mod plugin_schedule_verbs;
 mod plugin_workloads;
 mod policy_twin;
 mod restricted;

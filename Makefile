@@ -15,7 +15,7 @@ export CARGO_FLAGS = --release --workspace --locked $(if $(UNOPTIMIZED),--config
 # End-to-end tests that run side by side. Each of them mostly waits, so more than there are cores.
 export THREADS ?= 14
 
-.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout demo-schedule test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew images release test-release test-images bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout demo-schedule test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew images release test-release test-images bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile bench-schedules clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,6 +134,9 @@ bench-cgu: prepare ## Measure upgrades of fleets as TALM was measured (about 10 
 
 bench-hostile: prepare ## Measure our ports and the controller under attack (about 15 minutes; SCENARIOS="ports spokes" for some)
 	cargo bench $(CARGO_FLAGS:--release=) --bench hostile -- $(SCENARIOS)
+
+bench-schedules: need-cargo ## Measure what 10,000 schedules cost
+	cargo bench $(CARGO_FLAGS:--release=) --bench schedules
 
 clean: ## Remove what was built in this checkout (the cache stays)
 	rm -rf bin dist

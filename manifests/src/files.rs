@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(of(CONTROLLER), ["Deployment", "Service", "PodDisruptionBudget"]);
         assert_eq!(of(WEBHOOK), ["Deployment", "Service", "Service", "PodDisruptionBudget"]);
         assert_eq!(of(NETWORK_POLICIES), ["NetworkPolicy", "NetworkPolicy", "NetworkPolicy"]);
-        assert_eq!(of(ROLLOUT_ROLES), ["ClusterRole"; 4]);
+        assert_eq!(of(ROLLOUT_ROLES), ["ClusterRole"; 5]);
         let (everywhere, here) = (["ClusterRole", "ClusterRoleBinding"], ["Role", "RoleBinding"]);
         assert_eq!(of(CONTROLLER_RBAC), [&["ServiceAccount"][..], &everywhere, &["Lease"], &here].concat());
         assert_eq!(of(WEBHOOK_RBAC), [&["ServiceAccount"][..], &everywhere, &["Secret"], &here].concat());

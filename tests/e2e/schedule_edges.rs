@@ -203,3 +203,48 @@ async fn days_with_two_schedules_a_hold_a_wake_at_and_three_edges_missed() -> Re
     assert_eq!(status.next[0].at.0, days.at(6, time(7, 30, 0, 0))?);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_dies_around_an_edge_makes_one_rollout_of_it() -> Result<()> {
+    let days = Days::new().await?;
+    days.start().await?;
+    let fleet = Fleet::of(&days.world, "deaths", &["one"]).await?;
+    let one = fleet.get("one");
+    let schedules: Api<PowerSchedule> = Api::namespaced(days.world.hub().await?, one.namespace());
+    let night: PowerSchedule = serde_json::from_value(json!({
+        "metadata": { "name": "night", "namespace": one.namespace() },
+        "spec": { "timeZone": BERLIN, "awake": [{ "from": "08:00", "to": "18:00" }], "targets": { "all": true } },
+    }))?;
+    let uid = schedules.create(&PostParams::default(), &night).await?.uid().context("a UID")?;
+    let last = async || -> Result<ScheduleStatus> { schedules.get("night").await?.status.context("a status") };
+    let is_seen = async || -> Result<()> {
+        ensure!(!last().await?.next.is_empty(), "no edges");
+        Ok(())
+    };
+    eventually(SOON, "status", is_seen).await?;
+    for (day, hour, state) in [
+        (0, 18, "Hibernating"),
+        (1, 8, "Running"),
+        (1, 18, "Hibernating"),
+        (2, 8, "Running"),
+        (2, 18, "Hibernating"),
+        (3, 8, "Running"),
+    ] {
+        let edge = days.at(day, time(hour, 0, 0, 0))?;
+        days.go(day, time(hour - 1, 59, 59, 0))?;
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..3_000))).await;
+        days.world.signal("controller", "kill").await?;
+        days.start().await?;
+        one.wait_for_power_state(state, SOON).await?;
+        let is_last = async || -> Result<()> {
+            let found = last().await?.last_edge.context("an edge")?;
+            ensure!(found.at.0 == edge && found.outcome.as_deref() == Some("Succeeded"), "{found:?}");
+            Ok(())
+        };
+        eventually(SOON, "the edge in the status", is_last).await?;
+        let made = days.rollouts(&uid).await?;
+        let of_edge = made.iter().filter(|one| one.spec.as_of.as_ref().is_some_and(|at| at.0 == edge)).count();
+        ensure!(of_edge == 1, "{edge}: {of_edge} rollouts");
+    }
+    Ok(())
+}

@@ -196,6 +196,9 @@ fn roles_for_rollouts_have_no_bindings_and_no_aggregation() {
     let read = ["get", "list", "watch"];
     let edit = [&read[..], &["create", "update", "patch", "delete"]].concat();
     let roles = crate::files::objects(&[ROLLOUT_ROLES]);
+    let (calendars, roles) = roles.split_last().unwrap();
+    assert_eq!(calendars["rules"], json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]));
+    assert!(!bound.contains(&calendars["metadata"]["name"]), "an administrator binds it");
     assert_eq!(roles.len(), 4);
     let (rollouts, schedules) =
         (json!([POWER_ROLLOUT.kind.plural]), json!([POWER_SCHEDULE.plural, CLUSTER_POWER_SCHEDULE.plural]));

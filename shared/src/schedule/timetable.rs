@@ -181,7 +181,9 @@ impl Timetable {
                     return;
                 }
                 let mut day = (None, 0);
-                for flip in self.flips(begin, after(begin, LOOKS[1])) {
+                // The first days first: what has far too many is refused at once.
+                let looks = [LOOKS[0], LOOKS[1]].into_iter().flat_map(|look| self.flips(begin, after(begin, look)));
+                for flip in looks {
                     let date = self.zone.to_datetime(flip.at).date();
                     day = if day.0 == Some(date) { (day.0, day.1 + 1) } else { (Some(date), 1) };
                     if day.1 > EDGES_A_DAY {

@@ -13,6 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fair::{Charge, Consumer};
 use futures::future::select_all;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -26,6 +27,7 @@ use shared::power::Power;
 use shared::rollout::api::{PowerRollout, TargetName};
 use shared::schedule::admission::policy;
 use shared::schedule::api::{POWER_SCHEDULE, Schedule, WORKLOADS};
+use shared::schedule::calendar::Holiday;
 use shared::schedule::decide::{By, Decision, Facts, Hold, decide};
 use shared::schedule::rollout::{name, rollout};
 use shared::schedule::timetable::{Edge, Timetable};
@@ -57,6 +59,8 @@ const CALENDARS_KEPT: Duration = Duration::from_mins(10);
 const BLOCKED: Duration = Duration::from_secs(10);
 /// Changes of targets within this time are one change.
 const DEBOUNCE: Duration = Duration::from_secs(1);
+/// Why a calendar is not read.
+const FULL: &str = "found no memory left for the calendars of this namespace, must have fewer days: shorten them";
 /// Longest reason why nothing happens, in characters.
 const MAX_BLOCKED: usize = 512;
 
@@ -126,6 +130,8 @@ impl<S: Schedule + Object> Schedules<S> {
 pub struct TargetState {
     /// The generation that was read, with what its calendars said, and when.
     read: Option<(Option<i64>, Instant, Reading)>,
+    /// What the days of its calendars take.
+    memory: Option<Charge>,
     /// The work on workloads at an edge.
     work: Option<Work>,
 }
@@ -182,7 +188,11 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
         let reading = if let Some((.., reading)) = target.state.read.as_ref().filter(is_read) {
             reading.clone()
         } else {
-            let reading = self.read(schedule).await?;
+            let uid = schedule.uid().unwrap_or_default();
+            let memory = self.hub().memory.of(Consumer::new(&self.tenant(schedule), uid));
+            target.state.memory = None; // what was read before
+            let memory = target.state.memory.insert(memory.charge());
+            let reading = self.read(schedule, memory).await?;
             target.state.read = Some((generation, Instant::now(), reading.clone()));
             reading
         };
@@ -323,13 +333,14 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
 
 impl<S: Schedule + Object> Schedules<S> {
     /// Reads the calendars of a schedule, and makes it ready to answer.
-    async fn read(&self, schedule: &S) -> Reconciled<Reading> {
+    async fn read(&self, schedule: &S, memory: &mut Charge) -> Reconciled<Reading> {
         let namespace = schedule.namespace().unwrap_or_else(|| self.namespace.clone());
         let calendars = Calendars { hub: &self.handle.hub, namespace: &namespace };
         let mut lines = Vec::new();
         for (index, reference) in schedule.spec().calendars.iter().enumerate() {
             match calendars.read(reference).await? {
-                Ok(read) => lines.push(read),
+                Ok(read) if memory.spend(size_of(&read)).is_ok() => lines.push(read),
+                Ok(_) => return Ok(Err(format!("spec.calendars[{index}]: {FULL}"))),
                 Err(why) => return Ok(Err(format!("spec.calendars[{index}]: {why}"))),
             }
         }
@@ -344,6 +355,11 @@ impl<S: Schedule + Object> Schedules<S> {
         let found = self.handle.hub.find(wanted).await.map_err(ReconcileError::read("the rollout of the edge"))?;
         Ok(found.is_some_and(|found| is_ours(schedule, &found)))
     }
+}
+
+/// What the days of a calendar take, in bytes.
+fn size_of(lines: &[Holiday]) -> usize {
+    lines.iter().map(|line| 2 * std::mem::size_of::<Holiday>() + line.reason.len()).sum()
 }
 
 fn is_ours(schedule: &impl Schedule, rollout: &PowerRollout) -> bool {

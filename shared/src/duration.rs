@@ -35,6 +35,11 @@ pub fn age(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }
 
+/// The begin of a length of time, or of all time.
+pub fn before(end: Timestamp, length: Duration) -> Timestamp {
+    end.checked_sub(length).unwrap_or(Timestamp::MIN)
+}
+
 /// The end of a length of time, or of all time.
 pub fn after(begin: Timestamp, length: Duration) -> Timestamp {
     begin.checked_add(length).unwrap_or(Timestamp::MAX)

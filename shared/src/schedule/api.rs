@@ -34,8 +34,31 @@ pub trait Schedule: Resource<DynamicType = ()> {
     fn status(&self) -> Option<&ScheduleStatus>;
 }
 
+/// Declares a kind of schedule: both have the same spec, status and columns.
 macro_rules! schedule {
-    ($kind:ident) => {
+    ($(#[$doc:meta])* $kind:ident, $name:literal, $plural:literal, $short:literal, $spec:ident $(, $scope:ident)?) => {
+        $(#[$doc])*
+        #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
+        #[kube(
+            group = "hibernate.sh",
+            version = "v1alpha1",
+            kind = $name,
+            plural = $plural,
+            shortname = $short,
+            category = "hibernate",
+            $($scope,)?
+            status = "ScheduleStatus",
+            derive = "PartialEq",
+            printcolumn = r#"{"name":"Zone","type":"string","jsonPath":".spec.timeZone"}"#,
+            printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
+            printcolumn = r#"{"name":"Next","type":"string","jsonPath":".status.next[0].power"}"#,
+            printcolumn = r#"{"name":"At","type":"string","jsonPath":".status.next[0].at"}"#,
+            printcolumn = r#"{"name":"Targets","type":"integer","jsonPath":".status.targets"}"#,
+            printcolumn = r#"{"name":"Rollout","type":"string","jsonPath":".status.lastEdge.rollout"}"#,
+            printcolumn = r#"{"name":"Suspended","type":"boolean","jsonPath":".spec.suspend"}"#
+        )]
+        pub struct $spec(pub ScheduleSpec);
+
         impl Schedule for $kind {
             fn spec(&self) -> &ScheduleSpec {
                 &self.spec.0
@@ -48,51 +71,14 @@ macro_rules! schedule {
     };
 }
 
-schedule!(PowerSchedule);
-schedule!(ClusterPowerSchedule);
-
-/// A schedule for targets of its own namespace.
-#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[kube(
-    group = "hibernate.sh",
-    version = "v1alpha1",
-    kind = "PowerSchedule",
-    plural = "powerschedules",
-    shortname = "psch",
-    category = "hibernate",
-    namespaced,
-    status = "ScheduleStatus",
-    derive = "PartialEq",
-    printcolumn = r#"{"name":"Zone","type":"string","jsonPath":".spec.timeZone"}"#,
-    printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
-    printcolumn = r#"{"name":"Next","type":"string","jsonPath":".status.next[0].power"}"#,
-    printcolumn = r#"{"name":"At","type":"string","jsonPath":".status.next[0].at"}"#,
-    printcolumn = r#"{"name":"Targets","type":"integer","jsonPath":".status.targets"}"#,
-    printcolumn = r#"{"name":"Rollout","type":"string","jsonPath":".status.lastEdge.rollout"}"#,
-    printcolumn = r#"{"name":"Suspended","type":"boolean","jsonPath":".spec.suspend"}"#
-)]
-pub struct PowerScheduleSpec(pub ScheduleSpec);
-
-/// A schedule for targets of any namespace.
-#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq)]
-#[kube(
-    group = "hibernate.sh",
-    version = "v1alpha1",
-    kind = "ClusterPowerSchedule",
-    plural = "clusterpowerschedules",
-    shortname = "cpsch",
-    category = "hibernate",
-    status = "ScheduleStatus",
-    derive = "PartialEq",
-    printcolumn = r#"{"name":"Zone","type":"string","jsonPath":".spec.timeZone"}"#,
-    printcolumn = r#"{"name":"State","type":"string","jsonPath":".status.state"}"#,
-    printcolumn = r#"{"name":"Next","type":"string","jsonPath":".status.next[0].power"}"#,
-    printcolumn = r#"{"name":"At","type":"string","jsonPath":".status.next[0].at"}"#,
-    printcolumn = r#"{"name":"Targets","type":"integer","jsonPath":".status.targets"}"#,
-    printcolumn = r#"{"name":"Rollout","type":"string","jsonPath":".status.lastEdge.rollout"}"#,
-    printcolumn = r#"{"name":"Suspended","type":"boolean","jsonPath":".spec.suspend"}"#
-)]
-pub struct ClusterPowerScheduleSpec(pub ScheduleSpec);
+schedule! {
+    /// A schedule for targets of its own namespace.
+    PowerSchedule, "PowerSchedule", "powerschedules", "psch", PowerScheduleSpec, namespaced
+}
+schedule! {
+    /// A schedule for targets of any namespace.
+    ClusterPowerSchedule, "ClusterPowerSchedule", "clusterpowerschedules", "cpsch", ClusterPowerScheduleSpec
+}
 
 /// The definitions of both kinds, for targets of these kinds.
 pub fn definitions(kinds: Kinds) -> [Value; 2] {

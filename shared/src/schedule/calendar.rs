@@ -31,6 +31,15 @@ pub enum CalendarError {
     Line(usize),
 }
 
+/// The days of a calendar in a `ConfigMap`, whose text is that of its key, or why they are not known.
+///
+/// # Errors
+/// When there is no such key, or its text is no calendar.
+pub fn of_key(config_map: &str, key: &str, text: Option<&str>) -> Result<Vec<Holiday>, String> {
+    let text = text.ok_or_else(|| format!("{config_map} has no key {key}: add it"))?;
+    parse(text).map_err(|error| format!("{config_map}, key {key}: {error}"))
+}
+
 /// Reads a calendar. Empty lines, and what follows a `#`, are left out.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use super::calendar::Holiday;
 use super::cron::Cron;
 use super::days::{self, Days};
 use super::zone::{instant, zone};
-use crate::duration::{self, after};
+use crate::duration::{self, after, before};
 use crate::power::Power;
 use crate::text::sanitize_to;
 
@@ -19,7 +19,7 @@ use crate::text::sanitize_to;
 const MINIMUM_SLEEP: Duration = Duration::from_mins(30);
 /// Longest `lead` and `minimumSleep`.
 const LONGEST: Duration = Duration::from_hours(24);
-/// What is looked at before and after a range: a window of a day, the longest lead and sleep, and a change of date.
+/// What is computed before and after a range: a window of a day, the longest lead and sleep, and a change of date.
 const MARGIN: Duration = Duration::from_hours(5 * 24);
 /// Most edges on one day.
 const EDGES_A_DAY: usize = 24;
@@ -112,14 +112,6 @@ enum Mode {
     Fixed(Power, usize),
     /// An override leaves everything as it is.
     Unchanged,
-}
-
-/// A change of the state that windows or events ask for.
-#[derive(Clone, Copy, Debug)]
-struct Flip {
-    at: Timestamp,
-    power: Power,
-    source: Source,
 }
 
 impl Timetable {
@@ -284,7 +276,7 @@ impl Timetable {
     }
 
     /// The changes that windows or events ask for, later than `from` and not later than `to`.
-    fn flips(&self, from: Timestamp, to: Timestamp) -> Vec<Flip> {
+    fn flips(&self, from: Timestamp, to: Timestamp) -> Vec<Edge> {
         let mut flips = match &self.base {
             Base::Windows(windows) => self.of_windows(windows, from, to),
             Base::Events(events) => self.of_events(events, from, to),
@@ -293,7 +285,7 @@ impl Timetable {
         flips
     }
 
-    fn of_windows(&self, windows: &[Awake], from: Timestamp, to: Timestamp) -> Vec<Flip> {
+    fn of_windows(&self, windows: &[Awake], from: Timestamp, to: Timestamp) -> Vec<Edge> {
         let date = |at: Timestamp, days: i64| self.zone.to_datetime(at).date().saturating_add(days.days());
         let dates = date(from, -3).series(1.day()).take_while(|day| *day <= date(to, 1));
         let mut times: Vec<(Timestamp, Timestamp, usize)> = Vec::new();
@@ -309,22 +301,22 @@ impl Timetable {
             }
         }
         times.sort_unstable();
-        let mut flips: Vec<Flip> = Vec::new();
+        let mut flips: Vec<Edge> = Vec::new();
         for (begin, end, index) in times {
-            let end = Flip { at: end, power: Power::Hibernating, source: Source::Window(index) };
+            let end = Edge { at: end, power: Power::Hibernating, source: Source::Window(index) };
             match flips.last_mut() {
                 Some(last) if begin <= last.at => {
                     if end.at > last.at {
                         *last = end;
                     }
                 }
-                _ => flips.extend([Flip { at: begin, power: Power::Running, source: Source::Window(index) }, end]),
+                _ => flips.extend([Edge { at: begin, power: Power::Running, source: Source::Window(index) }, end]),
             }
         }
         flips
     }
 
-    fn of_events(&self, events: &[(Cron, Power)], from: Timestamp, to: Timestamp) -> Vec<Flip> {
+    fn of_events(&self, events: &[(Cron, Power)], from: Timestamp, to: Timestamp) -> Vec<Edge> {
         let civil = |at: Timestamp, days: i64| self.zone.to_datetime(at).saturating_add(days.days());
         let (first, last) = (civil(from, -2), civil(to, 2));
         let mut times: Vec<(Timestamp, DateTime, usize, Power)> = Vec::new();
@@ -333,13 +325,13 @@ impl Timetable {
             times.extend(of_event.map(|civil| (instant(&self.zone, civil), civil, index, *power)));
         }
         times.sort_unstable_by_key(|(at, civil, index, _)| (*at, *civil, *index));
-        let mut flips: Vec<Flip> = Vec::new();
+        let mut flips: Vec<Edge> = Vec::new();
         for (at, _, index, power) in times {
             // Of two events at one time the last one counts.
             if flips.last().is_some_and(|last| last.at == at) {
                 flips.pop();
             }
-            flips.push(Flip { at, power, source: Source::Event(index) });
+            flips.push(Edge { at, power, source: Source::Event(index) });
         }
         flips
     }
@@ -432,11 +424,6 @@ impl Timetable {
     pub fn minimum_sleep(&self) -> Duration {
         self.minimum_sleep
     }
-}
-
-/// The begin of a length of time, or of all time.
-fn before(end: Timestamp, length: Duration) -> Timestamp {
-    end.checked_sub(length).unwrap_or(Timestamp::MIN)
 }
 
 /// `awake Mon-Fri 07:30-18:00`.

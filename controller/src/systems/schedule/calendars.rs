@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use shared::schedule::api::CalendarReference;
-use shared::schedule::calendar::{Holiday, parse};
+use shared::schedule::calendar::{Holiday, of_key};
 use shared::text::sanitize_to;
 
 use crate::runtime::hub::named;
@@ -32,9 +32,7 @@ impl Calendars<'_> {
             found => found.map_err(ReconcileError::read("a calendar"))?,
         };
         let Some(found) = found else { return Ok(Err(format!("{name} is missing: create it"))) };
-        let Some(text) = found.data.as_ref().and_then(|data| data.get(&reference.key)) else {
-            return Ok(Err(format!("{name} has no key {key}: add it")));
-        };
-        Ok(parse(text).map_err(|error| format!("{name}, key {key}: {error}")))
+        let text = found.data.as_ref().and_then(|data| data.get(&reference.key));
+        Ok(of_key(&name, &key, text.map(String::as_str)))
     }
 }

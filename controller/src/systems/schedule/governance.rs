@@ -1,5 +1,5 @@
-//! What schedules and rollouts know of each other: which schedule governs a target, and how the rollouts of a schedule
-//! are getting on.
+//! What schedules and rollouts know of each other: which schedule governs a target, and which schedules have
+//! rollouts that have changed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

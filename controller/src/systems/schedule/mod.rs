@@ -2,14 +2,14 @@
 //! `Workloads` the writes themselves.
 //!
 //! A schedule creates rollouts as a `CronJob` creates Jobs. The name of a rollout says which schedule and which edge it is
-//! of, so that no edge has two, whoever leads; the status says which edge was the last one.
+//! of, so that no two leaders create two; the status has the last edge.
 
 mod calendars;
 mod governance;
 mod report;
 mod workloads;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,6 @@ use futures::future::select_all;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
-use parking_lot::Mutex;
 use serde::Serialize;
 use shared::annotation::{format, keys};
 use shared::duration::age;
@@ -78,8 +77,8 @@ pub struct Schedules<S: Schedule + Object> {
     watched: Vec<FleetKind>,
     namespaces: Namespaces,
     guard: PolicyGuard,
-    /// Whether this controller may change workloads, by the namespace of a schedule.
-    rights: Mutex<HashMap<String, Arc<Kept<bool>>>>,
+    /// Targets with a hold, with their schedules: for all schedules at once.
+    holds: Kept<Arc<Vec<(Key, Hold)>>>,
     /// Where the calendars of cluster-wide schedules are.
     namespace: String,
 }
@@ -94,14 +93,23 @@ impl<S: Schedule + Object> Schedules<S> {
         namespace: String,
     ) -> Self {
         let (namespaces, guard) = (Namespaces::default(), PolicyGuard::new(policy(kinds)));
-        Self { handle, rollouts, governance, watched, namespaces, guard, rights: Mutex::default(), namespace }
+        Self { handle, rollouts, governance, watched, namespaces, guard, holds: Kept::default(), namespace }
     }
 
-    /// Targets that are to run and have a hold, with the schedule of this kind that governs them.
-    async fn holds(&self) -> Reconciled<Vec<(Key, Hold)>> {
+    /// Targets that are to run and have a hold, with the schedule of this kind that governs them: one look at all targets
+    /// serves all schedules for a while.
+    async fn holds(&self) -> kube::Result<Arc<Vec<(Key, Hold)>>> {
+        self.holds.answer(DEBOUNCE, async { self.find_holds().await.map(Arc::new) }).await
+    }
+
+    async fn find_holds(&self) -> kube::Result<Vec<(Key, Hold)>> {
         let Some(governors) = self.governance.governors() else { return Ok(Vec::new()) };
+        let labels = if governors.need_namespaces() {
+            self.namespaces.labels(&self.handle.hub.client).await?
+        } else {
+            Arc::default()
+        };
         let is_own = S::kind(&()) == POWER_SCHEDULE.kind;
-        let mut labels = Arc::default();
         let mut holds = Vec::new();
         for kind in &self.watched {
             for item in kind.fleet.items().unwrap_or_default() {
@@ -109,10 +117,6 @@ impl<S: Schedule + Object> Schedules<S> {
                 let Some((until, requested)) = desired.held_until().zip(desired.requested()) else { continue };
                 if desired.power == Power::Hibernating {
                     continue;
-                }
-                if governors.need_namespaces() {
-                    let read = self.namespaces.labels(&self.handle.hub.client).await;
-                    labels = read.map_err(ReconcileError::read("the namespaces"))?;
                 }
                 let governor = governors.of(kind.row.kind.kind, &item.view, &labels).next();
                 let Some(governor) = governor.filter(|one| one.namespace.is_some() == is_own) else { continue };
@@ -128,12 +132,14 @@ impl<S: Schedule + Object> Schedules<S> {
 /// What is remembered of a schedule between two reconciles.
 #[derive(Default)]
 pub struct TargetState {
-    /// The generation that was read, with what its calendars said, and when.
+    /// The generation that was read, with its calendars, and when.
     read: Option<(Option<i64>, Instant, Reading)>,
     /// What the days of its calendars take.
     memory: Option<Charge>,
     /// The work on workloads at an edge.
     work: Option<Work>,
+    /// Whether this controller may change workloads.
+    rights: Kept<bool>,
 }
 
 /// A schedule that is ready to answer, or why it is not.
@@ -202,7 +208,8 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
         let last = schedule.status().and_then(|status| status.last_edge.as_ref()?.rollout.as_deref());
         let rollout = last.and_then(|name| self.rollouts.find(name));
         let (key, now) = (key_of(schedule), clock::now());
-        let holds = self.holds().await?.into_iter().filter(|(of, _)| *of == key).map(|(_, hold)| hold).collect();
+        let holds = self.holds().await.map_err(ReconcileError::read("the namespaces"))?;
+        let holds = holds.iter().filter(|(of, _)| *of == key).map(|(_, hold)| hold.clone()).collect();
         let (acted, blocked, retry) = (None, None, None);
         Ok(Observed::Facts(Observation { schedule, reading, author, rollout, holds, now, acted, blocked, retry }))
     }
@@ -221,7 +228,7 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
     ) -> Reconciled<Acted> {
         let schedule = seen.schedule;
         let of_workloads = schedule.spec().targets.kind == WORKLOADS;
-        if of_workloads && !self.may_change(schedule.namespace()).await {
+        if of_workloads && !self.may_change(schedule.namespace(), &target.state.rights).await {
             seen.blocked = Some(("NoRights", no_rights()));
         }
         let due = plan.as_mut().and_then(|plan| plan.due.take()).filter(|_| seen.blocked.is_none());
@@ -240,8 +247,9 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
             By::Rollout(until) => until,
         };
         // The targets of a hold that has ended are due until the rollout has started them.
-        if self.rollouts.find(&name(schedule, edge.at, &due.targets)).is_some_and(|found| is_ours(schedule, &found)) {
-            seen.acted = Some((edge, Carried::Rollout(name(schedule, edge.at, &due.targets))));
+        let name = name(schedule, edge.at, &due.targets);
+        if self.rollouts.find(&name).is_some_and(|found| is_ours(schedule, &found)) {
+            seen.acted = Some((edge, Carried::Rollout(name)));
             return Ok(Acted::Nothing);
         }
         let unguarded = self.guard.missing(&self.hub().client).await;
@@ -321,9 +329,9 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
                 let _ = select_all(self.watched.iter().map(|kind| kind.fleet.changed())).await;
                 tokio::time::sleep(DEBOUNCE).await;
                 let held = self.holds().await.unwrap_or_default();
-                let keys: BTreeSet<Key> = held.into_iter().map(|(key, _)| key).collect();
+                let keys: BTreeSet<&Key> = held.iter().map(|(key, _)| key).collect();
                 for key in keys {
-                    self.handle.trigger(key);
+                    self.handle.trigger(key.clone());
                 }
             }
         };

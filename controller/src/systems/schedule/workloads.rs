@@ -1,7 +1,7 @@
 //! Workloads at an edge: listed by namespace, and each written as `shared::schedule::workloads` says.
 //!
-//! The status is written after each pass, with what is pending: that keeps the edge due. Whoever leads next starts over
-//! with lists, and finds done what is done; what others have changed since the edge is left.
+//! The status is written after each pass, with what is pending: that keeps the edge due. The next leader starts over with
+//! lists, and finds done what is done; what others have changed since the edge is left.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,6 +28,7 @@ use super::{CANNOT, MAX_BLOCKED, Observation, Schedules};
 use crate::runtime::backoff::{REFUSED_BACKOFF, Streak};
 use crate::runtime::hub::{as_controller, full_name, named};
 use crate::runtime::{Acted, Guarded, Hub, Object, ReconcileError, Reconciled, WriteError};
+use crate::systems::guard::Kept;
 
 /// Workloads of one namespace that are written at once.
 const CONCURRENCY: usize = 8;
@@ -73,7 +74,7 @@ impl Carried {
 /// The work on an edge. It lasts until the status says that nothing is pending.
 pub struct Work {
     edge: Edge,
-    /// Namespaces that were not looked at in this pass.
+    /// Namespaces that this pass has yet to list.
     waiting: VecDeque<String>,
     tally: Tally,
     streak: Streak,
@@ -103,14 +104,12 @@ impl Work {
 
 impl<S: Schedule + Object> Schedules<S> {
     /// Whether this controller has the rights of the component, in this namespace or in all.
-    pub(super) async fn may_change(&self, namespace: Option<String>) -> bool {
-        let namespace = namespace.unwrap_or_default();
-        let kept = self.rights.lock().entry(namespace.clone()).or_default().clone();
+    pub(super) async fn may_change(&self, namespace: Option<String>, kept: &Kept<bool>) -> bool {
         // No API server serves it. The component grants it, and a seed's rights on Deployments do not.
         let (resource, subresource) = (POWER_SCHEDULE.plural, "workloads");
         let right = json!({
             "group": keys::GROUP, "resource": resource, "subresource": subresource, "verb": "create",
-            "namespace": namespace,
+            "namespace": namespace.unwrap_or_default(),
         });
         let ask = async { Ok(hub::may(&self.handle.hub.client, &right).await) };
         kept.answer(RIGHTS_KEPT, ask).await.unwrap_or(true)
@@ -281,8 +280,8 @@ impl Pass<'_> {
         Ok(Some(Outcome::Failed("others keep changing it".to_owned())))
     }
 
-    /// After a wake the field that a sleep sets belongs to whoever deploys the workload: gives up its ownership. Otherwise
-    /// a server-side apply by others has a conflict, and nothing else is wrong.
+    /// Gives up the ownership of the field that a sleep sets: after a wake it belongs to the client that deploys the
+    /// workload. Otherwise a server-side apply by that client conflicts, and nothing else is wrong.
     async fn release<K: Workload + Object>(&self, object: &K) {
         let Some(patch) = ownership::release(&object.value(), keys::CONTROLLER) else { return };
         let Ok(patch) = serde_json::from_value::<json_patch::Patch>(patch) else { return };

@@ -8,6 +8,7 @@ mod plan;
 mod power;
 mod power_plan;
 pub(crate) mod recover;
+mod rewrite;
 mod rollout;
 mod schedule;
 mod status;

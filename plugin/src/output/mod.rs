@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, iter};
 
+use hub::middleware::with_warnings;
 use serde::Serialize;
 use serde_json::{Value, json};
 use shared::text::is_unsafe;
@@ -81,6 +82,15 @@ pub(crate) fn one_line(text: &str) -> String {
 pub(crate) fn warning(text: &str) {
     let head = Color::Yellow.paint("Warning:", colors(&stderr()));
     let _ = writeln!(stderr(), "{head} {}", plain(text));
+}
+
+/// The hub's answer, after its warnings are printed.
+pub(crate) async fn warned<T>(work: impl Future<Output = T>) -> T {
+    let (answer, warnings) = with_warnings(work).await;
+    for text in &warnings {
+        warning(text);
+    }
+    answer
 }
 
 /// Prints an error.

@@ -1,7 +1,6 @@
 //! Creates a rollout in place of the changes themselves: find the canaries, check the hub, ask, create, wait.
 
 use futures::{StreamExt, stream};
-use hub::middleware::with_warnings;
 use hub::{HubClient, Resource, Write};
 use shared::annotation::format;
 use shared::kinds::{Briefing, POWER_ROLLOUT, TargetKind, is_protected};
@@ -109,22 +108,13 @@ pub(crate) async fn create(
 ) -> Result<Exit, Problem> {
     let created = match flags.dry_run {
         DryRun::Client => rollout.clone(),
-        DryRun::None | DryRun::Server => warned(send(hub, rollout, &flags.into())).await?,
+        DryRun::None | DryRun::Server => output::warned(send(hub, rollout, &flags.into())).await?,
     };
     report(flags, &created, "created")?;
     match wait.filter(|_| flags.changes()) {
         Some(limit) => Ok(waited(hub, &created, limit, flags.output.is_some()).await),
         None => Ok(Exit::Done),
     }
-}
-
-/// The hub's answer, after its warnings are printed.
-pub(crate) async fn warned<T>(work: impl Future<Output = T>) -> T {
-    let (answer, warnings) = with_warnings(work).await;
-    for text in &warnings {
-        output::warning(text);
-    }
-    answer
 }
 
 /// Sends the object. What the hub stores, or would store.

@@ -7,24 +7,21 @@ pub(crate) mod options;
 mod undo;
 mod verbs;
 
-use hub::error::HubError;
-use hub::is_name;
-use hub::{HubClient, Resource, Write, patched};
+use hub::{HubClient, is_name};
 use jiff::Timestamp;
+use serde_json::Value;
 use shared::kinds::{Kinds, POWER_ROLLOUT, Rival};
 use shared::rollout::api::PowerRollout;
 use view::Row;
 
-use self::create::{full_name, report, warned};
-use self::verbs::{Change, Step, step};
+use self::create::{full_name, report};
+use self::verbs::{Change, step};
+use super::rewrite::rewrite;
 use crate::cli::rollout::{RolloutArgs, Verb, VerbArgs};
 use crate::cli::{DryRun, HubArgs};
 use crate::connect::connect;
 use crate::error::{Exit, Problem, RolloutError};
 use crate::wait::rollout::typed;
-
-/// How often a rollout is read again because another client wrote it in between.
-const ATTEMPTS: u32 = 5;
 
 /// Runs `rollout VERB NAME`.
 ///
@@ -74,28 +71,14 @@ async fn apply(
     name: &str,
     args: &VerbArgs,
 ) -> Result<(PowerRollout, String), Problem> {
-    let write = Write::from(&args.write);
-    let resource = Resource::preferred(&POWER_ROLLOUT.kind);
-    for _ in 0..ATTEMPTS {
-        let object = view::object(hub, Row::Shown(&POWER_ROLLOUT), name).await?;
+    let object = view::object(hub, Row::Shown(&POWER_ROLLOUT), name).await?;
+    let next = async |object: &Value| {
         let rollout = typed(object.clone())?;
         let refused = |why| RolloutError::Verb { what: full_name(&rollout), verb: change.word(), why };
-        let step = step(change, &rollout, Timestamp::now()).map_err(refused)?;
-        let sent = async {
-            match &step {
-                Step::Unchanged => Ok(object.clone()),
-                Step::Write(patch, _) if args.write.dry_run == DryRun::Client => Ok(patched(&object, patch)),
-                Step::Write(patch, _) => hub.patch(resource, "", name, patch, &write).await,
-            }
-        };
-        match (warned(sent).await, step) {
-            (Ok(object), Step::Unchanged) => return Ok((typed(object)?, "unchanged".to_owned())),
-            (Ok(object), Step::Write(_, done)) => return Ok((typed(object)?, done)),
-            (Err(HubError::Conflict { .. }), _) => {}
-            (Err(error), _) => return Err(error.into()),
-        }
-    }
-    Err(Problem::Contended(ATTEMPTS))
+        Ok(step(change, &rollout, Timestamp::now()).map_err(refused)?.patch())
+    };
+    let (object, done) = rewrite(hub, &POWER_ROLLOUT, object, &args.write, next).await?;
+    Ok((typed(object)?, done))
 }
 
 #[cfg(test)]

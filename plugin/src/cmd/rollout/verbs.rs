@@ -7,13 +7,25 @@ use shared::rollout::api::PowerRollout;
 use shared::rollout::member::MemberState;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 
+use crate::cmd::rewrite;
+
 /// What a verb does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
     /// Nothing.
     Unchanged,
-    /// A patch, and what is said once it is written.
+    /// A patch, and the message once it is written.
     Write(Value, String),
+}
+
+impl Step {
+    /// What is to be written.
+    pub(crate) fn patch(self) -> rewrite::Step {
+        match self {
+            Self::Unchanged => None,
+            Self::Write(patch, done) => Some((patch, done)),
+        }
+    }
 }
 
 /// A verb besides `undo`.

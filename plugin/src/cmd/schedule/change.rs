@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use hub::error::HubError;
-use hub::{Resource, Write, patched};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
@@ -18,17 +16,15 @@ use shared::text::name_some;
 use view::schedule::ScheduleState;
 
 use super::{calendars, find, next_text, read, text, word};
+use crate::cli::HubArgs;
 use crate::cli::schedule::ChangeArgs;
 use crate::cli::time::{self, moment};
-use crate::cli::{DryRun, HubArgs};
-use crate::cmd::rollout::create::warned;
+use crate::cmd::rewrite::{Step, rewrite};
 use crate::connect::connect;
 use crate::error::{Exit, Problem, ScheduleError};
 use crate::output;
 use crate::output::age::local;
 
-/// How often a schedule is read again because another client wrote it in between.
-const ATTEMPTS: u32 = 5;
 /// Most exceptions of a schedule.
 const MAX_EXCEPTIONS: usize = 64;
 const MINUTE: Duration = Duration::from_mins(1);
@@ -55,9 +51,9 @@ pub(super) enum Change<'a> {
 /// When the change cannot work, or the hub refuses.
 pub(super) async fn run(change: Change<'_>, args: &ChangeArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let hub = connect(hub_args)?;
-    let (row, mut object) = find(&hub, &args.schedule).await?;
-    let (resource, now) = (Resource::preferred(&row.kind), time::now());
-    for _ in 0..ATTEMPTS {
+    let (row, object) = find(&hub, &args.schedule).await?;
+    let now = time::now();
+    let step = async |object: &Value| {
         let state = ScheduleState::read(row, object.clone())?;
         let calendars = async || calendars(&hub, &state, &args.calendars.calendar_namespace).await;
         let step = match change {
@@ -68,29 +64,13 @@ pub(super) async fn run(change: Change<'_>, args: &ChangeArgs, hub_args: &HubArg
             }
             Change::Apply => applied(&state, &read(&state, &calendars().await?)?, now.timestamp()),
         };
-        let refused = |why| ScheduleError::Refused { what: state.full_name(), why };
-        let (namespace, name) = (state.namespace(), state.name());
-        let (sent, done) = match step.map_err(refused)? {
-            None => (Ok(object.clone()), "unchanged".to_owned()),
-            Some((patch, done)) if args.write.dry_run == DryRun::Client => (Ok(patched(&object, &patch)), done),
-            Some((patch, done)) => {
-                (warned(hub.patch(resource, namespace, name, &patch, &Write::from(&args.write))).await, done)
-            }
-        };
-        match sent {
-            Ok(object) => {
-                output::changed(&args.write, &state.full_name(), &done, &object);
-                return Ok(Exit::Done);
-            }
-            Err(HubError::Conflict { .. }) => object = hub.get(resource, namespace, name).await?,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(Problem::Contended(ATTEMPTS))
+        Ok(step.map_err(|why| ScheduleError::Refused { what: state.full_name(), why })?)
+    };
+    let (object, done) = rewrite(&hub, row, object, &args.write, step).await?;
+    let name = ScheduleState::read(row, object.clone())?.full_name();
+    output::changed(&args.write, &name, &done, &object);
+    Ok(Exit::Done)
 }
-
-/// A merge patch and what is said once it is written; none if nothing changes.
-type Step = Option<(Value, String)>;
 
 fn suspended(state: &ScheduleState, on: bool) -> Step {
     let done = if on { "suspended" } else { "resumed" };

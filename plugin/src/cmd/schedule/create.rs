@@ -24,7 +24,7 @@ use super::text;
 use crate::cli::schedule::CreateArgs;
 use crate::cli::{DryRun, HubArgs};
 use crate::cmd::rollout::canary::{name_of, place};
-use crate::cmd::rollout::create::{question, warned};
+use crate::cmd::rollout::create::question;
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, RolloutError, ScheduleError, UsageError};
 use crate::output::{self, prompt};
@@ -68,7 +68,7 @@ pub(super) async fn run(kinds: Kinds, args: &CreateArgs, hub_args: &HubArgs) -> 
     let lines = summary(args, &name, &timetable, found.len(), now);
     prompt::confirm(&args.write, args.yes, &question(&lines, &found.iter().collect::<Vec<_>>()), &lines)?;
     let write = Write::from(&args.write);
-    let created = warned(hub.create(Resource::preferred(kind), Some(&hub.namespace), &object, &write)).await?;
+    let created = output::warned(hub.create(Resource::preferred(kind), Some(&hub.namespace), &object, &write)).await?;
     output::changed(&args.write, &name, "created", &created);
     Ok(Exit::Done)
 }

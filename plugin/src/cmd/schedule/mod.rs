@@ -68,7 +68,7 @@ async fn find(hub: &HubClient, word: &str) -> Result<(&'static ShownKind, Value)
         match view::object(hub, Row::Shown(row), name).await {
             Ok(object) => return Ok((row, object)),
             Err(error @ ViewError::NotFound { .. }) => missing = missing.or(Some(error)),
-            // Who may not see cluster-wide schedules is told of the kind that was asked for first.
+            // A user without rights on cluster-wide schedules gets the error of the first kind.
             Err(error) => return Err(missing.unwrap_or(error).into()),
         }
     }
@@ -116,10 +116,8 @@ async fn calendar(hub: &HubClient, namespace: &str, reference: &CalendarReferenc
     }
     let found = hub.get(Resource::preferred(&CONFIG_MAP), namespace, config_map).await;
     let found = found.map_err(|error| error.to_string())?;
-    let name = format!("ConfigMap {namespace}/{config_map}");
-    let text =
-        found["data"].get(key).and_then(Value::as_str).ok_or_else(|| format!("{name} has no key {key}: add it"))?;
-    calendar::parse(text).map_err(|error| format!("{name}, key {key}: {error}"))
+    let text = found["data"].get(key).and_then(Value::as_str);
+    calendar::of_key(&format!("ConfigMap {namespace}/{config_map}"), key, text)
 }
 
 /// `Sleep` or `Awake`.

@@ -73,7 +73,7 @@ impl Person {
     }
 }
 
-fn denied<T>(answer: kube::Result<T>, says: &str) -> Result<()> {
+pub(crate) fn denied<T>(answer: kube::Result<T>, says: &str) -> Result<()> {
     match answer {
         Ok(_) => anyhow::bail!("passed, and should be refused with {says:?}"),
         Err(kube::Error::Api(status)) => ensure!(status.message.contains(says), "wanted {says:?}: {}", status.message),
@@ -88,8 +88,8 @@ fn stamp(rollout: &PowerRollout) -> (Option<&str>, Option<&str>) {
     (get(keys::REQUESTED_BY), get(keys::REQUESTED_AT))
 }
 
-/// Lets a user write rollouts everywhere, and patch clusters in some namespaces.
-async fn rights(hub: &Client, user: &str, namespaces: &[String]) -> Result<()> {
+/// Lets a user write rollouts and schedules everywhere, and patch clusters in some namespaces.
+pub(crate) async fn rights(hub: &Client, user: &str, namespaces: &[String]) -> Result<()> {
     let subjects = json!([{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }]);
     let binding = |role: &str, kind: &str| {
         json!({
@@ -99,6 +99,7 @@ async fn rights(hub: &Client, user: &str, namespaces: &[String]) -> Result<()> {
     };
     let mut objects = vec![
         binding("hibernate-rollout-editor", "ClusterRoleBinding"),
+        binding("hibernate-schedule-editor", "ClusterRoleBinding"),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "test-patch-clusters" },
             "rules": [{ "apiGroups": ["hive.openshift.io"], "resources": ["clusterdeployments"], "verbs": ["patch"] }],

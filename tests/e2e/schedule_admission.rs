@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::schedule::api::{ClusterPowerSchedule, PowerSchedule};
 use testbed::check::webhook_only;
-use testbed::{World, apply, eventually, kubeconfig, with_temp_ns};
+use testbed::{World, eventually, kubeconfig, with_temp_ns};
 
 use crate::match_writes::merge;
+use crate::rollout_admission::{denied, rights};
 
 const SOON: Duration = Duration::from_mins(1);
 
@@ -57,40 +58,8 @@ async fn patch(api: &Api<DynamicObject>, name: &str, patch: &Value) -> kube::Res
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
 }
 
-fn denied<T>(answer: kube::Result<T>, says: &str) -> Result<()> {
-    match answer {
-        Ok(_) => anyhow::bail!("passed, and should be refused with {says:?}"),
-        Err(kube::Error::Api(status)) => ensure!(status.message.contains(says), "wanted {says:?}: {}", status.message),
-        Err(error) => return Err(error.into()),
-    }
-    Ok(())
-}
-
 fn by(object: &DynamicObject) -> Option<&str> {
     object.metadata.annotations.as_ref()?.get(keys::REQUESTED_BY).map(String::as_str)
-}
-
-/// Lets a user write schedules and rollouts everywhere, and with `patches` patch clusters in one namespace.
-async fn rights(hub: &Client, user: &str, namespace: &str, patches: bool) -> Result<()> {
-    let subjects = json!([{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user }]);
-    let binding = |role: &str, kind: &str, namespace: Option<&str>| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-            "metadata": { "name": format!("{role}-{user}"), "namespace": namespace },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role }, "subjects": subjects,
-        })
-    };
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "test-patch-clusters" },
-        "rules": [{ "apiGroups": ["hive.openshift.io"], "resources": ["clusterdeployments"], "verbs": ["patch"] }],
-    });
-    let mut objects = vec![
-        binding("hibernate-schedule-editor", "ClusterRoleBinding", None),
-        binding("hibernate-rollout-editor", "ClusterRoleBinding", None),
-        role,
-    ];
-    objects.extend(patches.then(|| binding("test-patch-clusters", "RoleBinding", Some(namespace))));
-    apply::all(hub, &objects).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,8 +68,8 @@ async fn s1_who_may_not_patch_the_targets_writes_no_schedule_for_them_and_s2_the
     let world = World::shared_with(webhook_only()).await?;
     with_temp_ns(&world, async |client, mine| {
         let (ann, mallory) = (format!("ann-{mine}"), format!("mallory-{mine}"));
-        rights(&client, &ann, &mine, true).await?;
-        rights(&client, &mallory, &mine, false).await?;
+        rights(&client, &ann, std::slice::from_ref(&mine)).await?;
+        rights(&client, &mallory, &[]).await?;
         let (ann_may, mallory_may) =
             (Person::new(&world, &ann, &mine).await?, Person::new(&world, &mallory, &mine).await?);
         let admin = Person::new(&world, "admin", &mine).await?;

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Limited};
-use kube::api::ListParams;
+use kube::api::{GetParams, ListParams};
 use kube::client::Body;
 use kube::core::Request as Requests;
 use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use shared::guarded::{Guarded, Named};
+use shared::guarded::{Guarded, Managed, Named};
 use shared::read::{Foreign, pick};
 use tower::BoxError;
 
@@ -135,6 +135,23 @@ pub async fn may(client: &Client, attributes: &(impl Serialize + Sync)) -> bool 
 pub async fn get<K: Resource + Foreign + Clone + Debug>(api: &Api<Guarded<K>>, name: &str) -> kube::Result<Option<K>> {
     let found = api.get_opt(name).await?;
     found.map(Guarded::read).transpose().map_err(kube::Error::SerdeError)
+}
+
+/// Who wrote an object, if there is one of this name. `namespace`: none for kinds without one.
+///
+/// # Errors
+/// As [`get`].
+pub async fn managed<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    namespace: Option<&str>,
+    name: &str,
+) -> kube::Result<Option<Managed>> {
+    let request = Requests::new(K::url_path(&(), namespace)).get_metadata(name, &GetParams::default());
+    match client.request::<Guarded<Managed>>(request.map_err(kube::Error::BuildRequest)?).await {
+        Ok(found) => found.read().map(Some).map_err(kube::Error::SerdeError),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// What `keep` leaves of all objects of a kind, page by page. It gets those, too, that cannot be read to their end.

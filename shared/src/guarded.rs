@@ -3,15 +3,17 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
+use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _};
+use serde::de::{Deserializer, Error as _, IgnoredAny};
 use serde_json::value::RawValue;
 
+use crate::annotation::format;
 use crate::cgu::api::ClusterGroupUpgrade;
 use crate::fdb::api::FoundationDBCluster;
 use crate::hive::api::{ClusterDeployment, ClusterSync};
@@ -69,6 +71,50 @@ pub struct Named<K = ()> {
 }
 
 impl<K> Foreign for Named<K> {}
+
+/// Who wrote an object, by `metadata.managedFields`, which watches leave out.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Managed {
+    #[serde(default)]
+    metadata: ManagedMetadata,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ManagedMetadata {
+    managed_fields: Vec<ManagedEntry>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ManagedEntry {
+    manager: String,
+    time: String,
+    #[serde(rename = "fieldsV1")]
+    fields: ManagedFields,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ManagedFields {
+    #[serde(rename = "f:spec")]
+    spec: Option<IgnoredAny>,
+}
+
+impl Foreign for Managed {
+    const LIMITS: Limits = Limits::MANAGED;
+}
+
+impl Managed {
+    /// The field manager that wrote the spec last, not before `since`, besides `own`. Untrusted text.
+    pub fn wrote_spec(&self, since: Timestamp, own: &str) -> Option<&str> {
+        let written = |entry: &ManagedEntry| format::time(&entry.time).filter(|at| *at >= since);
+        let others =
+            self.metadata.managed_fields.iter().filter(|entry| entry.fields.spec.is_some() && entry.manager != own);
+        let others = others.filter_map(|entry| Some((written(entry)?, entry.manager.as_str())));
+        others.max_by_key(|(at, _)| *at).map(|(_, manager)| manager)
+    }
+}
 
 /// The identity of an object, however large the rest of it is.
 #[derive(Deserialize)]

@@ -1,11 +1,12 @@
 //! What the tests of Hive's clusters share.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use testbed::check::installed;
@@ -13,6 +14,14 @@ use testbed::{Cluster, ClusterOptions, World};
 
 /// Long enough for anything that happens at all.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
+
+/// What the Events about the cluster say, by reason.
+pub(crate) async fn events(world: &World, cluster: &Cluster) -> Result<BTreeMap<String, String>> {
+    let events: Api<Event> = Api::namespaced(world.hub().await?, cluster.namespace());
+    let found = events.list(&ListParams::default()).await?.items;
+    let text = |text: Option<String>| text.unwrap_or_default();
+    Ok(found.into_iter().map(|event| (text(event.reason), text(event.message))).collect())
+}
 
 /// Creates an installed cluster, which is nowhere, with changes merged into it.
 pub(crate) async fn create(

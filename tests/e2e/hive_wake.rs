@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use rcgen::KeyPair;
@@ -15,17 +15,11 @@ use testbed::cluster::certificates::{self, BOOTSTRAPPER, BOOTSTRAPPER_NAMESPACE}
 use testbed::cluster::machine::Machine;
 use testbed::cluster::machines;
 use testbed::ec2::NewInstance;
-use testbed::{Cluster, ClusterOptions, Options, Timings, World, eventually, kubeconfig};
+use testbed::{ClusterOptions, Options, Timings, World, eventually, kubeconfig};
+
+use crate::hive_common::events;
 
 const SOON: Duration = Duration::from_mins(1);
-
-/// What the Events about the cluster say, by reason.
-async fn events(world: &World, cluster: &Cluster) -> Result<BTreeMap<String, String>> {
-    let events: Api<Event> = Api::namespaced(world.hub().await?, cluster.namespace());
-    let found = events.list(&ListParams::default()).await?.items;
-    let text = |text: Option<String>| text.unwrap_or_default();
-    Ok(found.into_iter().map(|event| (text(event.reason), text(event.message))).collect())
-}
 
 #[tokio::test]
 async fn kubelets_without_certificates_get_new_ones_and_the_cluster_wakes() -> Result<()> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::mark::{Mark, Outcome};
@@ -12,8 +12,9 @@ use shared::hive::api::ClusterDeployment;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use testbed::ec2::Fault;
 use testbed::proxy::faults::{Effect, Rule};
-use testbed::{ClusterOptions, World};
+use testbed::{ClusterOptions, World, eventually};
 
+use crate::hive_common::events;
 use crate::rollout_common::{Fleet, SOON, word};
 
 fn annotated(annotations: &[(&str, &str)]) -> ClusterOptions {
@@ -129,9 +130,20 @@ async fn a_persons_write_wins_before_and_after_the_claim() -> Result<()> {
     sleep.until("start", |status| status.counts.get("Pending") == Some(&1)).await?;
     fleet.get("b").sleep().await?;
     fleet.get("b").wake().await?;
-    fleet.get("a").wake().await?;
+    let a = fleet.get("a");
+    let clusters: Api<ClusterDeployment> = Api::namespaced(world.hub().await?, a.namespace());
+    let argo = PatchParams { field_manager: Some("argocd-controller".to_owned()), ..PatchParams::default() };
+    clusters.patch(a.name(), &argo, &Patch::Merge(json!({ "spec": { "powerState": "Running" } }))).await?;
     let status = sleep.until_phase(RolloutPhase::Finished).await?;
     assert_eq!(status.counts["Overridden"], 2);
+    eventually(SOON, "an Event that names the client", async || {
+        let note = events(&world, a).await?.remove("Overridden").context("no Event")?;
+        let expected =
+            format!("rollout {} requested Hibernating, and field manager argocd-controller has changed", sleep.name);
+        ensure!(note.starts_with(&expected), "{note}");
+        Ok(())
+    })
+    .await?;
     let record = fleet.mark("a").await?.and_then(|mark| mark.ended);
     assert_eq!(record.map(|ended| ended.result), Some(Outcome::Overridden));
     assert_eq!(fleet.mark("b").await?, None);

@@ -9,10 +9,14 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use kube::runtime::reflector::Store;
 use parking_lot::Mutex;
 use serde_json::Value;
+use shared::annotation::keys;
+use shared::guarded::Managed;
 use shared::kinds::lifecycle::Lifecycle;
 use shared::kinds::{TargetKind, View};
 use shared::spoke::SpokeError;
@@ -27,6 +31,9 @@ use crate::spoke::Network;
 
 /// Longest reason against a sleep, in characters.
 pub const MAX_REASON: usize = 200;
+
+/// Longest name of a field manager, in characters.
+const MAX_MANAGER: usize = 64;
 
 /// Why a cluster must not hibernate, if anything says so. An error says nothing about the cluster.
 pub type Verdict = Result<Option<String>, SpokeError>;
@@ -115,6 +122,8 @@ trait Source: fmt::Debug + Send + Sync {
     fn lifecycle(&self) -> Option<&dyn Lifecycle>;
     fn patch<'a>(&'a self, hub: &'a Hub, patch: Value) -> BoxFuture<'a, Result<Option<Arc<Item>>, WriteError>>;
     fn objection<'a>(&'a self, hub: &'a Hub, network: &'a Network) -> BoxFuture<'a, Verdict>;
+    fn reference(&self) -> ObjectReference;
+    fn managed<'a>(&'a self, hub: &'a Hub) -> BoxFuture<'a, kube::Result<Option<Managed>>>;
 }
 
 impl<K: Member> Source for Guarded<K> {
@@ -136,6 +145,16 @@ impl<K: Member> Source for Guarded<K> {
             Ok(object) => object.objection(hub, network).boxed(),
             Err(_) => std::future::ready(Ok(None)).boxed(),
         }
+    }
+
+    fn reference(&self) -> ObjectReference {
+        self.object_ref(&())
+    }
+
+    fn managed<'a>(&'a self, hub: &'a Hub) -> BoxFuture<'a, kube::Result<Option<Managed>>> {
+        let meta = self.meta();
+        let name = meta.name.as_deref().unwrap_or_default();
+        server::hub::managed::<K>(&hub.client, meta.namespace.as_deref(), name).boxed()
     }
 }
 
@@ -175,6 +194,18 @@ impl Item {
     /// When nothing was written, or the outcome is unknown.
     pub async fn patch(&self, hub: &Hub, patch: Value) -> Result<Option<Arc<Self>>, WriteError> {
         self.object.patch(hub, patch).await
+    }
+
+    /// For Events about it.
+    pub fn reference(&self) -> ObjectReference {
+        self.object.reference()
+    }
+
+    /// The field manager that wrote its spec last, since then and besides this controller, sanitized. None as well if that
+    /// cannot be read.
+    pub async fn writer(&self, hub: &Hub, since: Timestamp) -> Option<String> {
+        let managed = self.object.managed(hub).await.ok()??;
+        managed.wrote_spec(since, keys::CONTROLLER).map(|manager| sanitize_to(manager, MAX_MANAGER))
     }
 
     /// Why it must not go to sleep now.

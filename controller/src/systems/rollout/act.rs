@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt as _};
+use jiff::Timestamp;
 use kube::Resource;
+use kube::runtime::events::EventType;
 use serde_json::Value;
 use shared::annotation::format;
-use shared::annotation::mark::Mark;
+use shared::annotation::mark::{Mark, Outcome as Ending};
 use shared::power::Power;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::start::{end_patch, start_patch};
@@ -19,7 +21,7 @@ use tracing::{info, warn};
 
 use super::checks::Checks;
 use super::observation::Observation;
-use super::{Rollouts, TargetState};
+use super::{ACTION, Rollouts, TargetState};
 use crate::fleet::{Identity, Item, MAX_REASON, Verdict};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Class, ReconcileError, System, WriteError, clock};
@@ -199,8 +201,26 @@ async fn end(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, record: &
     let outcome = write(rollouts, rollout, item, end_patch(record)).await;
     if let (Outcome::Written(_), Some(ended)) = (&outcome, &record.ended) {
         info!(rollout = record.name, cluster = item.full_name(), result = %ended.result, reason = ended.reason, "target ended");
+        if ended.result == Ending::Overridden {
+            announce_override(rollouts, item, record).await;
+        }
     }
     outcome
+}
+
+/// Names in an Event who changed a target back while a rollout was at work on it: a tool that applies the power state from a
+/// repository does so each time.
+async fn announce_override(rollouts: &Rollouts, item: &Item, record: &Mark) {
+    let (hub, name) = (rollouts.hub(), item.full_name());
+    // Field managers have whole seconds.
+    let since = format::time(&record.since).unwrap_or(Timestamp::MIN);
+    let by =
+        item.writer(hub, since).await.map_or_else(|| "another client".to_owned(), |by| format!("field manager {by}"));
+    let note = format!(
+        "rollout {} requested {}, and {by} has changed that since: the rollout leaves this target as it is",
+        record.name, record.wanted
+    );
+    hub.events.publish(&item.reference(), &name, EventType::Warning, (ACTION, "Overridden"), &note).await;
 }
 
 async fn write(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, patch: Value) -> Outcome {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cgu::api::ClusterGroupUpgrade;
 use crate::cgu::wire::*;
 use crate::fdb::api::FoundationDBCluster;
-use crate::guarded::Named;
+use crate::guarded::{Managed, Named};
 use crate::hive::api::{ClusterDeployment, ClusterSync};
 use crate::kkp::api::Cluster;
 use crate::read::*;
@@ -166,6 +166,7 @@ objects! {
         ValidatingAdmissionPolicy, "none", { "spec": { "validations": [{ "expression": "true" }] } };
         ValidatingAdmissionPolicyBinding, "none", { "spec": { "validationActions": ["Deny"] } };
         Named<ConfigMap>, "none", {};
+        Managed, "none", {};
     }
 }
 

@@ -5,7 +5,7 @@
 //! | E1 | was created after the edge, or is being deleted | it is none of this edge |
 //! | E2 | has a controlling owner, at a sleep | left: the owner would scale it again |
 //! | E3 | refuses the sleep: protected, or its volumes would be deleted | left |
-//! | E4 | others have set its replicas or `suspend` since the edge | left |
+//! | E4 | others have set its replicas or `suspend` since the edge, or it is awake with the record of this edge | left |
 //! | E5 | does not say what to write, such as a malformed record | failed |
 //! | E6 | is as asked | done |
 //! | E7 | any other | written |
@@ -33,6 +33,11 @@ use crate::text::{and_more, sanitize_to};
 use crate::workload::namespaces::is_control_plane;
 use crate::workload::ownership::{REPLICAS, SUSPEND};
 
+/// The records of a sleep, as an entry of a field manager names them.
+const RECORDS: [&str; 2] = [
+    "/fieldsV1/f:metadata/f:annotations/f:hibernate.sh~1replicas",
+    "/fieldsV1/f:metadata/f:annotations/f:hibernate.sh~1cronjob-suspend",
+];
 /// What Kubernetes writes by itself, such as for an autoscaler.
 const KUBERNETES: &str = "kube-controller-manager";
 /// The component that grants the rights.
@@ -173,7 +178,7 @@ pub fn step(row: &TargetKind, object: &Value, asked: &Asked<'_>) -> Step {
         Ok(Change::None { .. } | Change::RequestCheck { .. }) => return Step::Ended(Outcome::Done), // E6
         Ok(Change::Patch { patch, .. }) => patch,
     };
-    let why = owner(object).filter(|_| sleeps).or_else(|| changed(object, at)); // E2, E4
+    let why = owner(object).filter(|_| sleeps).or_else(|| changed(object, at, sleeps)); // E2, E4
     why.map_or(Step::Write(patch), |why| Step::Ended(Outcome::Left(why))) // E7
 }
 
@@ -183,12 +188,19 @@ fn owner(object: &Value) -> Option<String> {
 }
 
 /// Who has set since then what a sleep sets. A field manager that has set something else in the same way counts, too.
-fn changed(object: &Value, at: Timestamp) -> Option<String> {
-    let of = |field| owners(object, field);
-    let others =
-        of(REPLICAS).chain(of(SUSPEND)).filter(|entry| ![keys::CONTROLLER, KUBERNETES].contains(&manager(entry)));
-    let (when, by) = others.filter_map(|entry| Some((written_at(entry)?, manager(entry)))).max()?;
-    (when > at).then(|| format!("{by} has changed it at {}, after the edge", format::seconds(when)))
+fn changed(object: &Value, at: Timestamp, sleeps: bool) -> Option<String> {
+    let all = owners(object, REPLICAS).chain(owners(object, SUSPEND));
+    let others: Vec<&Value> = all.filter(|entry| ![keys::CONTROLLER, KUBERNETES].contains(&manager(entry))).collect();
+    let timed = others.iter().filter_map(|entry| Some((written_at(entry)?, manager(entry)))).max();
+    if let Some((when, by)) = timed.filter(|(when, _)| *when > at) {
+        return Some(format!("{by} has changed it at {}, after the edge", format::seconds(when)));
+    }
+    // `kubectl scale` leaves an entry without a time, or none at all [tried, 1.36].
+    let ours = |entry: &Value| manager(entry) == keys::CONTROLLER && written_at(entry).is_some_and(|when| when >= at);
+    let is_record_of_edge = RECORDS.into_iter().any(|record| owners(object, record).any(ours));
+    let untimed =
+        others.iter().find(|entry| written_at(entry).is_none()).map_or("another client", |entry| manager(entry));
+    (sleeps && is_record_of_edge).then(|| format!("{untimed} has changed it after this edge put it to sleep"))
 }
 
 /// What became of the workloads of an edge.
@@ -211,22 +223,33 @@ impl Tally {
 
     /// Namespaces in which something failed.
     pub fn failed(&self) -> impl Iterator<Item = &String> {
-        let has_failed = |of: &BTreeMap<String, Outcome>| of.values().any(|one| matches!(one, Outcome::Failed(_)));
-        self.0.iter().filter(move |(_, of)| has_failed(of)).map(|(namespace, _)| namespace)
+        self.having(|outcome| matches!(outcome, Outcome::Failed(_)))
     }
 
-    /// How many workloads there are, and how many of them have failed.
-    pub fn counts(&self) -> (usize, usize) {
+    fn having(&self, is: fn(&Outcome) -> bool) -> impl Iterator<Item = &String> {
+        self.0.iter().filter(move |(_, of)| of.values().any(is)).map(|(namespace, _)| namespace)
+    }
+
+    /// Forgets what is done, so that it is observed anew. The namespaces in which something is.
+    pub fn reopen(&mut self) -> Vec<String> {
+        let namespaces = self.having(|outcome| *outcome == Outcome::Done).cloned().collect();
+        self.0.values_mut().for_each(|of| of.retain(|_, outcome| *outcome != Outcome::Done));
+        namespaces
+    }
+
+    /// How many workloads there are, how many of them are done, and how many have failed.
+    pub fn counts(&self) -> (usize, usize, usize) {
         let all = || self.0.values().flat_map(BTreeMap::values);
-        (all().count(), all().filter(|one| matches!(one, Outcome::Failed(_))).count())
+        let failed = all().filter(|one| matches!(one, Outcome::Failed(_))).count();
+        (all().count(), all().filter(|one| **one == Outcome::Done).count(), failed)
     }
 
     /// `12 of 14 done; failed: shop/deployment.apps/web: ... (and 1 more)`. `waiting`: namespaces that are still to be
     /// looked at.
     pub fn text(&self, waiting: usize) -> String {
         let all = || self.0.iter().flat_map(|(space, of)| of.iter().map(move |(name, outcome)| (space, name, outcome)));
-        let done = all().filter(|(.., outcome)| **outcome == Outcome::Done).count();
-        let mut line = format!("{done} of {} done", all().count());
+        let (total, done, _) = self.counts();
+        let mut line = format!("{done} of {total} done");
         if waiting > 0 {
             let _ = write!(line, "; namespaces to go: {waiting}");
         }

@@ -21,7 +21,7 @@ const MAX_NAME: usize = 64;
 /// others have set it since, and the record may be stale. None as well if the managers do not show it, or if the record
 /// is the newer one.
 ///
-/// `kubectl scale --replicas=0` leaves no owner in managedFields. Our programs write both fields at once, so a missing one
+/// `kubectl scale` leaves an owner without a time in managedFields, or none. Our programs write both fields at once, so a missing one
 /// means that another client scaled.
 pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
     let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", key.replace('/', "~1"));
@@ -29,7 +29,8 @@ pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
     let name = manager(writer);
     let scalers: Vec<&Value> = owners(object, field).collect();
     let kept = scalers.iter().any(|entry| manager(entry) == name);
-    let taken = scalers.iter().any(|entry| written_at(entry) >= written_at(writer));
+    // `kubectl scale` leaves an entry without a time, or none at all.
+    let taken = scalers.iter().any(|entry| written_at(entry).is_none_or(|at| Some(at) >= written_at(writer)));
     let lost = scalers.is_empty() && [keys::PLUGIN, keys::CONTROLLER].contains(&name);
     if kept || !(taken || lost) {
         return None;
@@ -95,12 +96,19 @@ mod tests {
     #[test]
     fn a_record_is_stale_once_its_writer_has_lost_the_replicas() {
         let ours = |replicas| entry("kubectl-hibernate", 5, replicas, true);
+        let mut untimed = entry("kubectl", 7, true, false);
+        untimed.as_object_mut().unwrap().remove("time");
         for (case, entries, stale) in [
             ("nobody is known", vec![], None),
             ("as we left it", vec![entry("helm", 1, false, false), ours(true)], None),
             (
                 "scaled since",
                 vec![ours(false), entry("kubectl", 7, true, false)],
+                Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z"),
+            ),
+            (
+                "scaled by the subresource",
+                vec![ours(false), untimed],
                 Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z"),
             ),
             (

@@ -36,6 +36,8 @@ const CONCURRENCY: usize = 8;
 const PASS: Duration = Duration::from_secs(30);
 /// The pause between a pass that had too little time and the next one.
 const AT_ONCE: Duration = Duration::from_millis(100);
+/// How long it takes until tools that apply workloads from a repository have turned back what they turn back.
+const SETTLES: Duration = Duration::from_secs(15);
 /// How often a workload is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 3;
 /// How long it is kept whether this controller may change workloads.
@@ -56,7 +58,7 @@ pub enum Carried {
         outcome: String,
         /// How many there are.
         targets: u32,
-        /// How many of them, or of their namespaces, are still to be changed.
+        /// How many of them, or of their namespaces, are still to be changed or confirmed.
         pending: Option<u32>,
     },
 }
@@ -78,6 +80,8 @@ pub struct Work {
     waiting: VecDeque<String>,
     tally: Tally,
     streak: Streak,
+    /// Whether what was done is observed once more: another client may have turned it back at once.
+    confirms: bool,
     /// When the next pass begins.
     next: Instant,
 }
@@ -85,7 +89,7 @@ pub struct Work {
 impl Work {
     fn new(edge: Edge, namespaces: Vec<String>) -> Self {
         let (tally, streak) = (Tally::default(), Streak::default());
-        Self { edge, waiting: namespaces.into(), tally, streak, next: Instant::now() }
+        Self { edge, waiting: namespaces.into(), tally, streak, confirms: false, next: Instant::now() }
     }
 
     /// Whether it is on this edge.
@@ -95,9 +99,11 @@ impl Work {
 
     /// How far it has come.
     fn carried(&self) -> Carried {
-        let (all, failed) = self.tally.counts();
+        let (all, done, failed) = self.tally.counts();
         let count = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        let pending = Some(count(failed + self.waiting.len())).filter(|pending| *pending > 0);
+        let open = failed + self.waiting.len();
+        let pending = if open == 0 && !self.confirms { done } else { open };
+        let pending = Some(count(pending)).filter(|pending| *pending > 0);
         Carried::Workloads { outcome: self.tally.text(self.waiting.len()), targets: count(all), pending }
     }
 }
@@ -142,6 +148,9 @@ impl<S: Schedule + Object> Schedules<S> {
         if work.waiting.is_empty() {
             work.waiting = work.tally.failed().cloned().collect();
         }
+        if work.waiting.is_empty() {
+            (work.waiting, work.confirms) = (work.tally.reopen().into(), true);
+        }
         let reason = sanitize_to(&format!("schedule {name}: {source}"), MAX_BLOCKED);
         let pass = Pass { hub: &self.handle.hub, own: &self.namespace };
         let asked = Asked { power: work.edge.power, at: work.edge.at, reason: &reason };
@@ -159,7 +168,8 @@ impl<S: Schedule + Object> Schedules<S> {
             if !work.waiting.is_empty() {
                 seen.retry = Some(AT_ONCE);
             } else if pending.is_some() {
-                let pause = work.streak.next(REFUSED_BACKOFF);
+                let has_failed = work.tally.failed().next().is_some();
+                let pause = if has_failed { work.streak.next(REFUSED_BACKOFF) } else { SETTLES };
                 (work.next, seen.retry) = (Instant::now() + pause, Some(pause));
             }
         }

@@ -45,6 +45,15 @@ fn owned(manager: &str, time: &str) -> Value {
     json!({ "metadata": { "managedFields": [entry] } })
 }
 
+/// Put to sleep at this time of the day of the edge, and scaled by `kubectl scale` since.
+fn scaled(time: &str, is_named: bool) -> Value {
+    let record = json!({ "f:metadata": { "f:annotations": { "f:hibernate.sh/replicas": {} } } });
+    let ours = json!({ "manager": keys::CONTROLLER, "time": format!("2026-11-27T{time}Z"), "fieldsV1": record });
+    let scale = json!({ "manager": "kubectl", "subresource": "scale", "fieldsV1": { "f:spec": { "f:replicas": {} } } });
+    let entries = if is_named { json!([scale, ours]) } else { json!([ours]) };
+    json!({ "metadata": { "managedFields": entries } })
+}
+
 /// As the controller reads it: what has no field in a reader does not count.
 fn seen(row: &TargetKind, object: &Value, power: Power) -> String {
     let value = match row.kind.kind {
@@ -98,6 +107,9 @@ fn each_workload_is_written_left_or_failed() {
         ("E4 before", deployment, owned("kubectl", "17:00:00"), Hibernating, sleep),
         ("E4 ours", deployment, owned(keys::CONTROLLER, "17:00:09"), Hibernating, sleep),
         ("E4 scaled", deployment, owned("kube-controller-manager", "17:00:09"), Hibernating, sleep),
+        ("E4", deployment, scaled("17:00:05", true), Hibernating, "left: kubectl has changed it after this edge"),
+        ("E4", deployment, scaled("17:00:05", false), Hibernating, "left: another client has changed it after this"),
+        ("E4 an older record", deployment, scaled("16:59:59", true), Hibernating, sleep),
         (
             "E4 sleeps",
             deployment,
@@ -148,11 +160,12 @@ fn an_outcome_counts_all_names_the_first_and_keeps_what_has_ended() {
     tally.add("bank", named(&["c", "d", "e"], &Outcome::Failed("de\u{1b}nied".to_owned())));
     tally.add("shop", named(&["p"], &Outcome::Left("it is protected".to_owned())));
     assert_eq!(tally.text(0), "2 of 6 done; failed: bank/c: de nied (and 2 more); left: shop/p: it is protected");
-    assert_eq!((tally.counts(), tally.failed().map(String::as_str).collect::<Vec<_>>()), ((6, 3), vec!["bank"]));
+    assert_eq!((tally.counts(), tally.failed().map(String::as_str).collect::<Vec<_>>()), ((6, 2, 3), vec!["bank"]));
     assert!(tally.has_ended("shop", "p") && !tally.has_ended("bank", "c") && !tally.has_ended("bank", "new"));
     // Of those that failed one is gone.
     tally.add("bank", named(&["c", "d"], &Outcome::Done));
     assert_eq!(tally.text(0), "4 of 5 done; left: shop/p: it is protected");
+    assert_eq!((tally.reopen(), tally.counts()), (vec!["bank".to_owned(), "shop".to_owned()], (1, 0, 0)));
     tally.add("bank", named(&["x"], &Outcome::Failed("y".repeat(10_000))));
     assert!(tally.text(0).len() < 400, "{}", tally.text(0));
 }

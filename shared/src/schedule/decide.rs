@@ -42,6 +42,8 @@ pub struct Facts<'a> {
     pub written: Timestamp,
     /// Targets that it governs, that are to run, and that have a hold.
     pub holds: &'a [Hold],
+    /// Whether a calendar cannot be read: nothing falls asleep, and what windows and events wake is woken.
+    pub wakes_only: bool,
     /// Now.
     pub now: Timestamp,
 }
@@ -81,7 +83,7 @@ pub enum By {
 
 /// Decides. A suspended schedule has no edges. Of missed edges the last one alone is due, however late.
 pub fn decide(facts: &Facts<'_>) -> Decision {
-    let Facts { spec, timetable, status, written, holds, now } = *facts;
+    let Facts { spec, timetable, status, written, holds, wakes_only, now } = *facts;
     if spec.suspend {
         return Decision { due: None, next: Vec::new(), state: None, other_at: None };
     }
@@ -94,6 +96,7 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         None if state == Some(Power::Hibernating) => ended_holds(facts),
         None => None,
     };
+    let due = due.filter(|(edge, _)| !wakes_only || edge.power == Power::Running);
     let due = due.map(|(edge, targets)| Due { by: by(facts, &edge, &next), edge, targets });
     let others = holds.iter().map(|hold| hold.until).chain(spec.apply_at.as_ref().map(|at| at.0));
     let other_at = others.filter(|at| *at > now).min();

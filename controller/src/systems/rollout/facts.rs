@@ -1,5 +1,4 @@
-//! What a rollout depends on besides its targets: the policy that guards rollouts, upgrades by TALM, labels of
-//! namespaces.
+//! What a rollout depends on besides its targets: the policy that guards rollouts, and upgrades by TALM.
 //!
 //! Each is read when a rollout needs it, and kept for some seconds: rollouts share the answer.
 
@@ -16,7 +15,7 @@ use shared::guarded::Guarded;
 use shared::kinds::Kinds;
 use shared::rollout::admission::policy;
 
-use crate::systems::guard::{Kept, Namespaces, PolicyGuard};
+use crate::systems::guard::{Kept, PolicyGuard};
 
 /// How long an answer is kept.
 const KEPT: Duration = Duration::from_secs(10);
@@ -26,14 +25,12 @@ const KEPT: Duration = Duration::from_secs(10);
 pub struct HubFacts {
     policy: PolicyGuard,
     upgrades: Kept<Arc<BTreeMap<String, String>>>,
-    /// The labels of every namespace.
-    pub namespaces: Namespaces,
 }
 
 impl HubFacts {
     /// Nothing is known yet, of rollouts over these kinds.
     pub fn new(kinds: Kinds) -> Self {
-        Self { policy: PolicyGuard::new(policy(kinds)), upgrades: Kept::default(), namespaces: Namespaces::default() }
+        Self { policy: PolicyGuard::new(policy(kinds)), upgrades: Kept::default() }
     }
 
     /// Why no target may start: the policy that decides who may start a rollout is not in force as we install it.

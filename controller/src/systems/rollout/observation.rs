@@ -132,7 +132,8 @@ pub async fn members(
         };
         let needs = governed.as_ref().is_some_and(|(governors, _)| governors.need_namespaces());
         let namespaces = if needs || needs_namespaces(&whole.spec.targets) {
-            rollouts.facts.namespaces.labels(&hub.client).await.map_err(ReconcileError::read("the namespaces"))?
+            let namespaces = rollouts.governance.namespaces.labels(&hub.client).await;
+            namespaces.map_err(ReconcileError::read("the namespaces"))?
         } else {
             Arc::default()
         };

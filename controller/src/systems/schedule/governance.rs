@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use crate::runtime::hub::object_ref;
 use crate::runtime::{Follower, Guarded, Key, Object};
+use crate::systems::guard::Namespaces;
 
 /// All schedules of a hub, and what follows from them.
 #[derive(Default)]
@@ -24,6 +25,8 @@ pub struct Governance {
     changes: AtomicU64,
     /// The answer, and at which change it was found.
     kept: Mutex<Option<(u64, Arc<Governors>)>>,
+    /// The labels of every namespace.
+    pub namespaces: Namespaces,
 }
 
 impl Governance {

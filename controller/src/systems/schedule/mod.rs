@@ -38,7 +38,7 @@ use tracing::info;
 use self::calendars::Calendars;
 pub use self::governance::{Governance, ScheduledRollouts};
 use self::workloads::{Carried, Work};
-use super::guard::{Kept, Namespaces, PolicyGuard};
+use super::guard::{Kept, PolicyGuard};
 use crate::fleet::FleetKind;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{
@@ -75,7 +75,6 @@ pub struct Schedules<S: Schedule + Object> {
     governance: Arc<Governance>,
     /// The kinds of targets that this controller watches.
     watched: Vec<FleetKind>,
-    namespaces: Namespaces,
     guard: PolicyGuard,
     /// Targets with a hold, with their schedules: for all schedules at once.
     holds: Kept<Arc<Vec<(Key, Hold)>>>,
@@ -92,8 +91,8 @@ impl<S: Schedule + Object> Schedules<S> {
         (rollouts, governance): (Arc<ScheduledRollouts>, Arc<Governance>),
         namespace: String,
     ) -> Self {
-        let (namespaces, guard) = (Namespaces::default(), PolicyGuard::new(policy(kinds)));
-        Self { handle, rollouts, governance, watched, namespaces, guard, holds: Kept::default(), namespace }
+        let guard = PolicyGuard::new(policy(kinds));
+        Self { handle, rollouts, governance, watched, guard, holds: Kept::default(), namespace }
     }
 
     /// Targets that are to run and have a hold, with the schedule of this kind that governs them: one look at all targets
@@ -105,7 +104,7 @@ impl<S: Schedule + Object> Schedules<S> {
     async fn find_holds(&self) -> kube::Result<Vec<(Key, Hold)>> {
         let Some(governors) = self.governance.governors() else { return Ok(Vec::new()) };
         let labels = if governors.need_namespaces() {
-            self.namespaces.labels(&self.handle.hub.client).await?
+            self.governance.namespaces.labels(&self.handle.hub.client).await?
         } else {
             Arc::default()
         };
@@ -132,8 +131,8 @@ impl<S: Schedule + Object> Schedules<S> {
 /// What is remembered of a schedule between two reconciles.
 #[derive(Default)]
 pub struct TargetState {
-    /// The generation that was read, with its calendars, and when.
-    read: Option<(Option<i64>, Instant, Reading)>,
+    /// What was read, with its calendars.
+    read: Option<KeptReading>,
     /// What the days of its calendars take.
     memory: Option<Charge>,
     /// The work on workloads at an edge.
@@ -142,8 +141,30 @@ pub struct TargetState {
     rights: Kept<bool>,
 }
 
-/// A schedule that is ready to answer, or why it is not.
-type Reading = Result<Arc<Timetable>, String>;
+/// A generation of a schedule as it was read.
+struct KeptReading {
+    generation: Option<i64>,
+    at: Instant,
+    /// The next edge then. Calendars are read again before it is acted on: they may have changed.
+    until: Option<Timestamp>,
+    reading: Reading,
+}
+
+impl KeptReading {
+    fn is_current(&self, schedule: &impl Schedule, now: Timestamp) -> bool {
+        let is_fresh = || self.at.elapsed() < CALENDARS_KEPT && self.until.is_none_or(|edge| now < edge);
+        self.generation == schedule.meta().generation && (schedule.spec().calendars.is_empty() || is_fresh())
+    }
+}
+
+/// A schedule as it was read.
+#[derive(Clone)]
+struct Reading {
+    /// Ready to answer, without calendars that cannot be read; none if its spec cannot be read.
+    timetable: Option<Arc<Timetable>>,
+    /// What cannot be read, and why.
+    fault: Option<String>,
+}
 
 /// The facts of one reconcile.
 pub struct Observation<'a, S> {
@@ -186,20 +207,19 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
         if schedule.meta().deletion_timestamp.is_some() {
             return Ok(Observed::Rest(None));
         }
-        let generation = schedule.meta().generation;
-        let has_calendars = !schedule.spec().calendars.is_empty();
-        let is_read = |(of, at, _): &&(Option<i64>, Instant, Reading)| {
-            *of == generation && (!has_calendars || at.elapsed() < CALENDARS_KEPT)
-        };
-        let reading = if let Some((.., reading)) = target.state.read.as_ref().filter(is_read) {
-            reading.clone()
+        let now = clock::now();
+        let reading = if let Some(kept) = target.state.read.as_ref().filter(|kept| kept.is_current(schedule, now)) {
+            kept.reading.clone()
         } else {
             let uid = schedule.uid().unwrap_or_default();
             let memory = self.hub().memory.of(Consumer::new(&self.tenant(schedule), uid));
             target.state.memory = None; // what was read before
             let memory = target.state.memory.insert(memory.charge());
             let reading = self.read(schedule, memory).await?;
-            target.state.read = Some((generation, Instant::now(), reading.clone()));
+            let until =
+                reading.timetable.as_ref().and_then(|timetable| timetable.next(now, 1).first().map(|edge| edge.at));
+            let (generation, at) = (schedule.meta().generation, Instant::now());
+            target.state.read = Some(KeptReading { generation, at, until, reading: reading.clone() });
             reading
         };
         let annotation = |key: &str| schedule.annotations().get(key).filter(|value| !value.is_empty());
@@ -207,7 +227,7 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
         let author = author.zip(annotation(keys::REQUESTED_AT).and_then(|text| format::time(text)));
         let last = schedule.status().and_then(|status| status.last_edge.as_ref()?.rollout.as_deref());
         let rollout = last.and_then(|name| self.rollouts.find(name));
-        let (key, now) = (key_of(schedule), clock::now());
+        let key = key_of(schedule);
         let holds = self.holds().await.map_err(ReconcileError::read("the namespaces"))?;
         let holds = holds.iter().filter(|(of, _)| *of == key).map(|(_, hold)| hold.clone()).collect();
         let (acted, blocked, retry) = (None, None, None);
@@ -215,9 +235,10 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
     }
 
     fn decide(&self, seen: &Observation<'_, S>) -> Option<Decision> {
-        let (timetable, (_, written)) = (seen.reading.as_ref().ok()?, seen.author?);
-        let (spec, status) = (seen.schedule.spec(), seen.schedule.status());
-        Some(decide(&Facts { spec, timetable, status, written, holds: &seen.holds, now: seen.now }))
+        let Reading { timetable, fault } = &seen.reading;
+        let (timetable, (_, written)) = (timetable.as_ref()?, seen.author?);
+        let (spec, status, wakes_only) = (seen.schedule.spec(), seen.schedule.status(), fault.is_some());
+        Some(decide(&Facts { spec, timetable, status, written, holds: &seen.holds, wakes_only, now: seen.now }))
     }
 
     async fn act(
@@ -232,7 +253,7 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
             seen.blocked = Some(("NoRights", no_rights()));
         }
         let due = plan.as_mut().and_then(|plan| plan.due.take()).filter(|_| seen.blocked.is_none());
-        let (Some(due), Ok(timetable), Some((author, _))) = (due, &seen.reading, seen.author) else {
+        let (Some(due), Some(timetable), Some((author, _))) = (due, &seen.reading.timetable, seen.author) else {
             target.state.work = None;
             return Ok(Acted::Nothing);
         };
@@ -344,18 +365,22 @@ impl<S: Schedule + Object> Schedules<S> {
     async fn read(&self, schedule: &S, memory: &mut Charge) -> Reconciled<Reading> {
         let namespace = schedule.namespace().unwrap_or_else(|| self.namespace.clone());
         let calendars = Calendars { hub: &self.handle.hub, namespace: &namespace };
-        let mut lines = Vec::new();
+        let (mut lines, mut fault) = (Vec::new(), None);
         for (index, reference) in schedule.spec().calendars.iter().enumerate() {
-            match calendars.read(reference).await? {
-                Ok(read) if memory.spend(size_of(&read)).is_ok() => lines.push(read),
-                Ok(_) => return Ok(Err(format!("spec.calendars[{index}]: {FULL}"))),
-                Err(why) => return Ok(Err(format!("spec.calendars[{index}]: {why}"))),
-            }
+            let read = calendars.read(reference).await?;
+            let read = read.and_then(|read| memory.spend(size_of(&read)).map(|()| read).map_err(|_| FULL.to_owned()));
+            lines.push(read.unwrap_or_else(|why| {
+                fault.get_or_insert(format!("spec.calendars[{index}]: {why}"));
+                Vec::new()
+            }));
         }
-        Ok(Timetable::of(schedule.spec(), &lines).map(Arc::new).map_err(|faults| {
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            sanitize_to(&faults.join("; "), MAX_BLOCKED)
-        }))
+        Ok(match Timetable::of(schedule.spec(), &lines) {
+            Ok(timetable) => Reading { timetable: Some(Arc::new(timetable)), fault },
+            Err(faults) => {
+                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                Reading { timetable: None, fault: Some(sanitize_to(&faults.join("; "), MAX_BLOCKED)) }
+            }
+        })
     }
 
     /// Whether the rollout of this name is of this schedule.

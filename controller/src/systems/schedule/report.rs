@@ -32,9 +32,8 @@ pub async fn write<S: Schedule + Object + Serialize>(
 fn status<S: Schedule>(seen: &Observation<'_, S>, plan: Option<&Decision>) -> ScheduleStatus {
     let (schedule, old) = (seen.schedule, seen.schedule.status().cloned().unwrap_or_default());
     let describe = |edge: &Edge| {
-        seen.reading
-            .as_ref()
-            .map_or_else(|_| String::new(), |timetable| timetable.describe(edge.source, schedule.spec()))
+        let timetable = seen.reading.timetable.as_ref();
+        timetable.map(|timetable| timetable.describe(edge.source, schedule.spec())).unwrap_or_default()
     };
     let next = |edge: &Edge| NextEdge { at: Time(edge.at), power: edge.power.into(), source: describe(edge) };
     let followed = seen.rollout.as_ref().and_then(|rollout| rollout.status.as_ref());
@@ -74,7 +73,7 @@ fn conditions<S: Schedule>(seen: &Observation<'_, S>, old: &[Condition]) -> Vec<
             "annotation {by} or {at} is missing: the webhook did not see the last change of the spec; change it again"
         )
     };
-    let invalid = seen.reading.as_ref().err().cloned();
+    let invalid = seen.reading.fault.clone();
     let unready = match seen.author {
         None => Some(("Unstamped", unstamped())),
         Some(_) => seen.blocked.clone(),

@@ -182,7 +182,7 @@ impl<S: Schedule + Object> Schedules<S> {
         let Some(governors) = self.governance.governors() else {
             return Ok(Err("the schedules are not listed yet".to_owned()));
         };
-        let labels = self.namespaces.labels(&self.handle.hub.client).await;
+        let labels = self.governance.namespaces.labels(&self.handle.hub.client).await;
         let labels = labels.map_err(ReconcileError::read("the namespaces"))?;
         let is_own = |name: &&String| {
             let governor = governors.of_workloads(name, &labels);

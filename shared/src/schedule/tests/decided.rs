@@ -19,7 +19,32 @@ fn acted(text: &str) -> ScheduleStatus {
 }
 
 fn decided(spec: &ScheduleSpec, status: Option<&ScheduleStatus>, written: &str, now: &str) -> Decision {
-    decide(&Facts { spec, timetable: &timetable(spec), status, written: at(written), holds: &[], now: at(now) })
+    decide(&facts(spec, &timetable(spec), status, written, now))
+}
+
+fn facts<'a>(
+    spec: &'a ScheduleSpec,
+    timetable: &'a Timetable,
+    status: Option<&'a ScheduleStatus>,
+    written: &str,
+    now: &str,
+) -> Facts<'a> {
+    Facts { spec, timetable, status, written: at(written), holds: &[], wakes_only: false, now: at(now) }
+}
+
+#[test]
+fn without_a_calendar_nothing_falls_asleep_and_wakes_go_on() {
+    let spec = office(&json!({}));
+    let timetable = timetable(&spec);
+    for (now, expected) in [
+        ("2026-11-27T17:00:00Z", None),
+        ("2026-11-30T06:30:00Z", Some("2026-11-30T06:30Z Awake")),
+        ("2026-11-30T17:00:00Z", None),
+    ] {
+        let facts = facts(&spec, &timetable, None, "2026-11-20T00:00:00Z", now);
+        let due = decide(&Facts { wakes_only: true, ..facts }).due.map(|due| text(&due.edge));
+        assert_eq!(due.as_deref(), expected, "{now}");
+    }
 }
 
 #[test]
@@ -121,15 +146,9 @@ fn what_was_held_awake_sleeps_again_when_its_hold_ends() {
         hold("before-the-edge", "2026-11-27T16:00:00Z", noon),
     ];
     let at_time = |now: &str, written: &str| {
-        let facts = Facts {
-            spec: &spec,
-            timetable: &timetable(&spec),
-            status: Some(&status),
-            written: at(written),
-            holds: &holds,
-            now: at(now),
-        };
-        let Decision { due, other_at, .. } = decide(&facts);
+        let timetable = timetable(&spec);
+        let facts = facts(&spec, &timetable, Some(&status), written, now);
+        let Decision { due, other_at, .. } = decide(&Facts { holds: &holds, ..facts });
         (due.map(|due| (text(&due.edge), due.targets)), other_at)
     };
     let written = "2026-11-20T00:00:00Z";

@@ -52,7 +52,7 @@ async fn a_sleep_ends_when_it_was_told_to() -> Result<()> {
         assert_eq!(shell.status("cd/demo").await?["wakeAt"], at);
         let table = shell.ok("status").await?;
         let is_soon = ["wakes in 14h", "wakes in 13h"].iter().any(|left| table.contains(left));
-        assert!(table.contains("SCHEDULE") && is_soon, "{table}");
+        assert!(table.contains("UNTIL") && is_soon, "{table}");
 
         let later = "2126-12-24T18:00:00Z";
         shell.prints(&format!("cd/demo --until {later}"), &format!("{DEMO} wakes at {later}\n")).await?;

@@ -59,6 +59,12 @@ async fn a_schedule_is_created_shown_explained_skipped_applied_and_suspended() -
 
         let table = shell.ok("status schedules").await?;
         ensure!(table.contains("office") && table.contains("Europe/Berlin"), "{table}");
+        let table = shell.ok("status cd/demo").await?;
+        ensure!(table.contains("SCHEDULE") && table.contains("   office   "), "{table}");
+        let governed = &shell.status("cd/demo").await?["schedule"];
+        ensure!(*governed == json!({
+            "type": "powerschedule.hibernate.sh", "namespace": shell.ns, "name": "office", "suspended": false, "next": [],
+        }), "{governed}");
         let whole = shell.ok("status schedule/office").await?;
         ensure!(whole.contains("Europe/Berlin"), "{whole}");
         let next = shell.json("schedule next office --days 14 -o json").await?;

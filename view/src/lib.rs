@@ -24,7 +24,7 @@ use hub::watch::{self, Scope, Watcher};
 use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
-use shared::kinds::{CLUSTER_DEPLOYMENT, Key, Kind, ShownKind, Shows, TargetKind};
+use shared::kinds::{CLUSTER_DEPLOYMENT, Governed, Key, Kind, Record, ShownKind, Shows, TargetKind};
 use shared::object::{name_of, text};
 use tokio::sync::OnceCell;
 
@@ -34,8 +34,8 @@ pub use self::item::{Item, ItemList};
 use self::pool::PoolState;
 use self::resolve::Resolver;
 use self::rollout::RolloutState;
-use self::schedule::ScheduleState;
-use self::target::Target;
+use self::schedule::{ScheduleState, Schedules, scheduled_as};
+use self::target::{Target, TargetState};
 use self::upgrade::UpgradeState;
 
 /// How many objects are worked on at the same time.
@@ -129,8 +129,14 @@ struct Object {
     value: Value,
 }
 
-/// All clusters of a hub, which every pool needs: read once.
-type Clusters = OnceCell<Result<Vec<ClusterDeployment>, Arc<HubError>>>;
+/// What many objects need, read once.
+#[derive(Default)]
+struct Others {
+    /// All clusters of a hub: for pools.
+    clusters: OnceCell<Result<Vec<ClusterDeployment>, Arc<HubError>>>,
+    /// The schedules: for targets.
+    schedules: Arc<OnceCell<Schedules>>,
+}
 
 impl Row {
     /// Group, versions, names and scope.
@@ -182,8 +188,8 @@ pub async fn list(hub: &HubClient, query: &Query) -> Listing {
     let resolver = Resolver::new(hub, query);
     let objects = resolver.objects().await;
     let watched = resolver.watched(objects.iter().flatten());
-    let clusters = Clusters::new();
-    let read = async |object: Result<Object, Failure>| read(hub, object?, &clusters).await;
+    let others = Others::default();
+    let read = async |object: Result<Object, Failure>| read(hub, query, object?, &others).await;
     let mut read = stream::iter(objects).map(read).buffered(CONCURRENCY);
     let (mut items, mut failures) = (Vec::new(), Vec::<Failure>::new());
     while let Some(item) = read.next().await {
@@ -237,11 +243,15 @@ pub fn follow<'a>(
     query: &'a Query,
     watched: &'a [Watched],
 ) -> impl Stream<Item = Result<Event, HubError>> + 'a {
-    let namespace = query.namespace(hub);
+    let (namespace, schedules) = (query.namespace(hub), Arc::<OnceCell<Schedules>>::default());
     stream::select_all(watched.iter().map(move |Watched { row, resource, names }| {
         let (row, resource, loud) = (*row, *resource, row.target().is_some());
         let scope = Scope { namespace, names, labels: &query.labels, tick: TICK, loud, ..Scope::of(resource) };
-        changes(hub, scope, async move |value| read(hub, Object { row, resource, value }, &Clusters::new()).await)
+        let schedules = schedules.clone();
+        changes(hub, scope, async move |value| {
+            let others = Others { schedules: schedules.clone(), ..Others::default() };
+            read(hub, query, Object { row, resource, value }, &others).await
+        })
     }))
 }
 
@@ -276,17 +286,19 @@ fn changes<'a, T, R: AsyncFn(Value) -> Result<T, Failure> + 'a>(
 }
 
 /// Reads an object and what belongs to it.
-async fn read(hub: &HubClient, object: Object, clusters: &Clusters) -> Result<Item, Failure> {
+async fn read(hub: &HubClient, query: &Query, object: Object, others: &Others) -> Result<Item, Failure> {
     let Object { row, resource, value } = object;
     let key = (row.kind().type_name(), text(&value, "/metadata/namespace").to_owned(), name_of(&value).to_owned());
     let item = match row {
         Row::Target(row) => {
             let target = Target::new(row, resource.version, value).complete(hub).await;
-            target.state().map(Box::new).map(Item::Target).map_err(ViewError::from)
+            let schedule = governed(hub, query, &target, &others.schedules).await;
+            let state = |state: TargetState| TargetState { record: Record { schedule, ..state.record }, ..state };
+            target.state().map(state).map(Box::new).map(Item::Target).map_err(ViewError::from)
         }
         Row::Shown(row) => match row.shows {
             Shows::ClusterPool => {
-                match clusters.get_or_init(async || pool::clusters(hub).await.map_err(Arc::new)).await {
+                match others.clusters.get_or_init(async || pool::clusters(hub).await.map_err(Arc::new)).await {
                     Ok(clusters) => PoolState::read(hub, &value, clusters).await.map(Box::new).map(Item::Pool),
                     Err(error) => {
                         let error = ViewError::Clusters(Arc::clone(error));
@@ -301,6 +313,25 @@ async fn read(hub: &HubClient, object: Object, clusters: &Clusters) -> Result<It
         },
     };
     item.map_err(|error| Failure::unreadable(row.kind(), key, error))
+}
+
+/// The schedule that governs a target. It is not known without the right to list schedules.
+async fn governed(
+    hub: &HubClient,
+    query: &Query,
+    target: &Target,
+    schedules: &OnceCell<Schedules>,
+) -> Option<Governed> {
+    scheduled_as(target.row)?;
+    let list = async || {
+        let (found, failures) = Schedules::list(hub, query.namespace(hub)).await;
+        for failure in failures {
+            hub.note(&format!("{failure}: not all schedules are known"));
+        }
+        found
+    };
+    let view = (target.row.read)(&target.object).ok()?.view(None);
+    schedules.get_or_init(list).await.of(target.row, &view).first().map(|state| Governed::from(*state))
 }
 
 /// An object without the fields that have no value.

@@ -1,12 +1,19 @@
 //! What a `PowerSchedule` or `ClusterPowerSchedule` asks for, and what comes next.
 
+use futures::future::join_all;
+use hub::error::HubError;
+use hub::{HubClient, Resource, is_namespace};
 use serde::Serialize;
 use serde_json::{Value, json};
-use shared::kinds::ShownKind;
-use shared::schedule::api::{PowerSchedule, Schedule as _, ScheduleSpec, ScheduleStatus};
+use shared::kinds::{CLUSTER_SCHEDULE, Governed, SCHEDULE, ScheduledChange, ShownKind, TargetKind, View};
+use shared::power::Power;
+use shared::rollout::NamespaceLabels;
+use shared::schedule::api::{PowerSchedule, Schedule as _, ScheduleSpec, ScheduleStatus, WORKLOADS, workload_kinds};
+use shared::schedule::governs::{Governor, Governors};
 
-use super::error::ViewError;
+use super::error::{Failure, ViewError};
 use super::known;
+use super::resolve::NAMESPACE;
 
 /// What is shown of a schedule.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -76,11 +83,101 @@ impl From<ScheduleState> for Value {
     }
 }
 
+/// The schedules that may govern targets.
+#[derive(Debug, Default)]
+pub struct Schedules {
+    states: Vec<ScheduleState>,
+    governors: Governors,
+    labels: NamespaceLabels,
+}
+
+impl Schedules {
+    /// The cluster-wide ones and those of a namespace, of all, or (if it is empty) of none; with why some are not known.
+    pub async fn list(hub: &HubClient, namespace: Option<&str>) -> (Self, Vec<Failure>) {
+        let (mut states, mut failures) = (Vec::new(), Vec::new());
+        let rows = [&SCHEDULE, &CLUSTER_SCHEDULE].into_iter().skip(usize::from(namespace == Some("")));
+        let lists = rows.map(|row| {
+            let namespace = namespace.filter(|_| row.kind.is_namespaced());
+            async move { (row, hub.list(Resource::preferred(&row.kind), namespace, "", "").await) }
+        });
+        for (row, listed) in join_all(lists).await {
+            match listed {
+                // One that cannot be read governs nothing, and `status schedules` says so.
+                Ok(found) => {
+                    states.extend(found.items.into_iter().filter_map(|one| ScheduleState::read(row, one).ok()));
+                }
+                Err(HubError::NoKind(_)) => {}
+                Err(error) => failures.push(Failure::of_kind(&row.kind, error.into())),
+            }
+        }
+        let mut all = Self::of_states(states, NamespaceLabels::new());
+        if all.governors.need_namespaces() {
+            match namespaces(hub, namespace).await {
+                Ok(labels) => all.labels = labels,
+                Err(error) => failures.push(Failure::of_kind(&NAMESPACE, error.into())),
+            }
+        }
+        (all, failures)
+    }
+
+    /// These, with the labels of namespaces as far as they matter.
+    pub fn of_states(states: Vec<ScheduleState>, labels: NamespaceLabels) -> Self {
+        let governors = Governors::new(states.iter().map(|state| Governor::of(&state.schedule)));
+        Self { states, governors, labels }
+    }
+
+    /// The schedules that select an object of this kind, the one that governs it first.
+    pub fn of(&self, row: &'static TargetKind, object: &View) -> Vec<&ScheduleState> {
+        let Some(kind) = scheduled_as(row) else { return Vec::new() };
+        let is = |state: &ScheduleState, one: &Governor| {
+            state.schedule.metadata.namespace == one.namespace && state.name() == one.name
+        };
+        let found = self.governors.of(kind, object, &self.labels);
+        found.filter_map(|one| self.states.iter().find(|state| is(state, one))).collect()
+    }
+}
+
+/// The labels of a namespace, or of all.
+async fn namespaces(hub: &HubClient, namespace: Option<&str>) -> Result<NamespaceLabels, HubError> {
+    let resource = Resource::preferred(&NAMESPACE);
+    let found = match namespace.filter(|name| is_namespace(name)) {
+        Some(name) => vec![hub.get(resource, "", name).await?],
+        None => hub.list(resource, None, "", "").await?.items,
+    };
+    let labels = |object: &Value| View::of_value(object, Power::Running).identity;
+    Ok(found.iter().map(labels).map(|identity| (identity.name, identity.labels)).collect())
+}
+
+/// How schedules name the kind of a target; none if they have no such targets.
+pub fn scheduled_as(row: &'static TargetKind) -> Option<&'static str> {
+    if workload_kinds().contains(&&row.kind) { Some(WORKLOADS) } else { row.in_rollouts.map(|_| row.kind.kind) }
+}
+
+impl From<&ScheduleState> for Governed {
+    fn from(state: &ScheduleState) -> Self {
+        let edges = state.status().filter(|_| !state.spec().suspend).into_iter().flat_map(|status| &status.next);
+        Self {
+            kind: state.row.kind.type_name(),
+            namespace: state.namespace().to_owned(),
+            name: state.name().to_owned(),
+            suspended: state.spec().suspend,
+            next: edges.map(|edge| ScheduledChange { at: edge.at.0, power: edge.power.to_string() }).collect(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use shared::kinds::{CLUSTER_SCHEDULE, SCHEDULE};
+    use shared::kinds::{CLUSTER_DEPLOYMENT, CRON_JOB, KKP_CLUSTER, workload};
 
     use super::*;
+
+    #[test]
+    fn schedules_have_targets_of_some_kinds() {
+        let kinds = [&CLUSTER_DEPLOYMENT, &KKP_CLUSTER, &CRON_JOB].map(scheduled_as);
+        assert_eq!(kinds, [Some("ClusterDeployment"), Some("Cluster"), Some("Workloads")]);
+        assert_eq!(scheduled_as(&workload::CAPI_MACHINE_DEPLOYMENT), None);
+    }
 
     #[test]
     fn both_kinds_have_the_documented_form() {

@@ -181,13 +181,21 @@ fn a_cluster_scoped_kind_is_slept_woken_and_waited_for() {
     }
 }
 
+/// What is asked for besides the schedules, which may govern what is shown and are asked for once.
+fn shown(server: &Server, line: &str) -> (Exit, Vec<String>) {
+    let (exit, asked) = server.run(line);
+    let (schedules, others): (Vec<_>, Vec<_>) = asked.into_iter().partition(|one| one.ends_with("powerschedules"));
+    assert_eq!(schedules.len(), 2, "{line}: {schedules:?}");
+    (exit, others)
+}
+
 #[test]
 fn a_cluster_scoped_kind_is_shown() {
     let server = Server::start();
     for line in
         ["status sbx", "status sbx -A -o wide", "status sbx/blue -n shop -o json", "status sandbox blue -o name"]
     {
-        let (exit, asked) = server.run(line);
+        let (exit, asked) = shown(&server, line);
         let path = if line.contains("blue") { format!("GET {PATH}/blue") } else { format!("GET {PATH}") };
         assert_eq!((exit, asked), (Exit::Done, vec![path]), "{line}");
     }
@@ -196,7 +204,7 @@ fn a_cluster_scoped_kind_is_shown() {
 #[test]
 fn a_name_without_a_type_may_be_a_cluster_scoped_one() {
     let server = Server::start();
-    let (exit, mut asked) = server.run("status blue -n shop");
+    let (exit, mut asked) = shown(&server, "status blue -n shop");
     asked.sort();
     let other = "GET /apis/hive.openshift.io/v1/namespaces/shop/clusterdeployments/blue".to_owned();
     assert_eq!((exit, asked), (Exit::Done, vec![other, format!("GET {PATH}/blue")]));

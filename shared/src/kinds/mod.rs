@@ -23,7 +23,7 @@ pub use self::cron_job::CRON_JOB;
 pub use self::kind::{Kind, Scope};
 pub use self::kkp_cluster::KKP_CLUSTER;
 pub use self::lifecycle::{Advice, Change, Intent, Progress, TargetError, UNNOTICED};
-pub use self::record::{Instances, Key, Record};
+pub use self::record::{Governed, Instances, Key, Record, ScheduledChange};
 pub use self::row::{ByDefault, Column, Companion, Elsewhere, Rival, ShownKind, Shows, TargetKind, is_protected};
 pub use self::shown::{
     CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, CLUSTER_SCHEDULE, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT, SCHEDULE,

@@ -72,9 +72,39 @@ pub struct Record {
     pub recorded_replicas: Option<String>,
     /// Whether the target is protected from sleep.
     pub protected: bool,
+    /// The schedule that governs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Governed>,
     /// What only one kind has: further fields of the same object.
     #[serde(flatten)]
     pub more: BTreeMap<&'static str, Value>,
+}
+
+/// The schedule that governs a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Governed {
+    /// `powerschedule.hibernate.sh`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Namespace; a cluster-wide schedule has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Whether it does nothing for now.
+    pub suspended: bool,
+    /// Its next edges, as its controller computed them.
+    pub next: Vec<ScheduledChange>,
+}
+
+/// An edge to come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ScheduledChange {
+    /// When.
+    pub at: Timestamp,
+    /// `Sleep` or `Awake`.
+    pub power: String,
 }
 
 /// Instances of a cluster.

@@ -1,20 +1,14 @@
 //! `schedule explain`: which schedule governs a target, and what keeps the target from following.
 
-use hub::{Resource, is_namespace};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
-use shared::kinds::{Kinds, TargetKind, View};
-use shared::power::Power;
-use shared::rollout::NamespaceLabels;
-use shared::schedule::api::{WORKLOADS, workload_kinds};
-use shared::schedule::governs::{Governor, Governors};
+use shared::kinds::{Kinds, View};
 use view::known;
-use view::resolve::NAMESPACE;
-use view::schedule::ScheduleState;
+use view::schedule::{ScheduleState, Schedules, scheduled_as};
 use view::target::place;
 
-use super::{list, next_text, timetable};
+use super::{next_text, timetable};
 use crate::cli::schedule::ExplainArgs;
 use crate::cli::{HubArgs, ReportOutput};
 use crate::cmd::status::described;
@@ -41,23 +35,15 @@ pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) ->
         Some(Err(failure)) => return Ok(output::failed(&Failure::from(failure))),
         None => return Err(ScheduleError::NotOneTarget.into()),
     };
-    let kind = kind_of(target.row).ok_or_else(|| ScheduleError::Unscheduled { what: target.full_name() })?;
+    if scheduled_as(target.row).is_none() {
+        return Err(ScheduleError::Unscheduled { what: target.full_name() }.into());
+    }
     let view = (target.row.read)(&target.object)?.view(None);
-    let (states, failures) = list(&hub, hub_args, true).await;
+    let (all, failures) = Schedules::list(&hub, Some(&target.namespace)).await;
     for failure in failures {
-        output::warning(&format!("{failure}: a schedule of this type may govern the target too"));
+        output::warning(&format!("{failure}: not all schedules that may govern the target are known"));
     }
-    let governors = Governors::new(states.iter().map(|state| Governor::of(&state.schedule)));
-    let mut labels = NamespaceLabels::new();
-    if governors.need_namespaces() && is_namespace(&target.namespace) {
-        match hub.get(Resource::preferred(&NAMESPACE), "", &target.namespace).await {
-            Ok(found) => {
-                labels.insert(target.namespace.clone(), View::of_value(&found, Power::Running).identity.labels);
-            }
-            Err(error) => output::warning(&format!("{error}: schedules that select namespaces by labels are left out")),
-        }
-    }
-    let schedules = ranked(&governors, &states, kind, &view, &labels);
+    let schedules = with_reasons(all.of(target.row, &view));
     let next = match schedules.first() {
         Some((state, _)) if state.spec().suspend => Some("none: the schedule is suspended".to_owned()),
         Some((state, _)) => Some(match timetable(&hub, state, &args.read.calendars.calendar_namespace).await {
@@ -91,24 +77,8 @@ pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) ->
     Ok(Exit::Done)
 }
 
-/// How schedules name the kind of a target; none if they have no such targets.
-fn kind_of(row: &'static TargetKind) -> Option<&'static str> {
-    if workload_kinds().contains(&&row.kind) { Some(WORKLOADS) } else { row.in_rollouts.map(|_| row.kind.kind) }
-}
-
-/// The schedules that select the target, the one that governs first, each with the reason.
-fn ranked<'a>(
-    governors: &Governors,
-    states: &'a [ScheduleState],
-    kind: &str,
-    view: &View,
-    labels: &NamespaceLabels,
-) -> Vec<(&'a ScheduleState, String)> {
-    let is = |state: &ScheduleState, one: &Governor| {
-        state.schedule.metadata.namespace == one.namespace && state.name() == one.name
-    };
-    let found = governors.of(kind, view, labels).filter_map(|one| states.iter().find(|state| is(state, one)));
-    let found: Vec<&ScheduleState> = found.collect();
+/// The same with the reason of each.
+fn with_reasons(found: Vec<&ScheduleState>) -> Vec<(&ScheduleState, String)> {
     let first = found.first().copied();
     found.into_iter().map(|state| (state, first.map(|first| why(first, state)).unwrap_or_default())).collect()
 }
@@ -168,7 +138,8 @@ fn lines(
 
 #[cfg(test)]
 mod tests {
-    use shared::kinds::{CLUSTER_DEPLOYMENT, KKP_CLUSTER};
+    use shared::kinds::CLUSTER_DEPLOYMENT;
+    use shared::rollout::NamespaceLabels;
 
     use super::super::tests::{at, office};
     use super::*;
@@ -195,8 +166,8 @@ mod tests {
             schedule("low", Some("team"), 0, 0),
             schedule("elsewhere", Some("other"), 9, 0),
         ];
-        let governors = Governors::new(states.iter().map(|state| Governor::of(&state.schedule)));
-        let ranked = ranked(&governors, &states, "ClusterDeployment", &cluster(&json!({})), &NamespaceLabels::new());
+        let all = Schedules::of_states(states.into(), NamespaceLabels::new());
+        let ranked = with_reasons(all.of(&CLUSTER_DEPLOYMENT, &cluster(&json!({}))));
         insta::assert_snapshot!(lines("demo", &ranked, Some("Sleep at x".to_owned()), &["y".to_owned()]).join("\n"), @r"
         demo
           Governed by: powerschedule.hibernate.sh/old [2J (namespace team)
@@ -229,12 +200,5 @@ mod tests {
         ] {
             assert_eq!(obstacles(&cluster(&annotations), now), expected, "{annotations}");
         }
-    }
-
-    #[test]
-    fn schedules_have_targets_of_some_kinds() {
-        let kinds = [&CLUSTER_DEPLOYMENT, &KKP_CLUSTER, &shared::kinds::CRON_JOB].map(kind_of);
-        assert_eq!(kinds, [Some("ClusterDeployment"), Some("Cluster"), Some("Workloads")]);
-        assert_eq!(kind_of(&shared::kinds::workload::CAPI_MACHINE_DEPLOYMENT), None);
     }
 }

@@ -75,12 +75,11 @@ async fn find(hub: &HubClient, word: &str) -> Result<(&'static ShownKind, Value)
     Err(missing.map_or_else(|| ScheduleError::NotASchedule { name: word.to_owned() }.into(), Problem::from))
 }
 
-/// The schedules of the namespace, or of all, and the cluster-wide ones. `is_whole`: whether it is a failure that one kind
-/// may not be listed.
-async fn list(hub: &HubClient, args: &HubArgs, is_whole: bool) -> (Vec<ScheduleState>, Vec<view::error::Failure>) {
+/// The schedules of the namespace, or of all, and the cluster-wide ones.
+async fn list(hub: &HubClient, args: &HubArgs) -> (Vec<ScheduleState>, Vec<view::error::Failure>) {
     let namespace = if args.all_namespaces { Namespaces::All } else { Namespaces::OfClient };
     let kinds = KINDS.into_iter().map(Row::Shown).collect();
-    let query = Query { kinds, namespace, is_typed: is_whole, ..Query::default() };
+    let query = Query { kinds, namespace, ..Query::default() };
     let Listing { items, failures, .. } = view::list(hub, &query).await;
     let schedule = |item| if let Item::Schedule(state) = item { Some(*state) } else { None };
     (items.into_iter().filter_map(schedule).collect(), failures)

@@ -31,7 +31,7 @@ pub(super) async fn run(args: &NextArgs, hub_args: &HubArgs) -> Result<Exit, Pro
             let (row, object) = find(&hub, word).await?;
             (vec![ScheduleState::read(row, object)?], Vec::new())
         }
-        None => list(&hub, hub_args, false).await,
+        None => list(&hub, hub_args).await,
     };
     let mut exits: Vec<Exit> = failures.into_iter().map(|failure| output::failed(&failure.into())).collect();
     let now = Timestamp::now();

@@ -11,7 +11,7 @@ use view::pool::PoolState;
 use view::{Item, ItemList};
 
 use super::table::{self, Table, Width};
-use super::{Change, Entry, Render, Style, pools, rollouts, schedule, schedules, upgrades};
+use super::{Change, Entry, Render, Style, pools, rollouts, schedules, upgrades};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::output;
 
@@ -158,14 +158,9 @@ impl<'a> Printer<'a> {
 /// The table of targets, as wide as these records need.
 fn targets(args: &StatusArgs, hub_args: &HubArgs, of_kinds: Vec<&'static Column>, records: &[&Record]) -> Table {
     let now = Timestamp::now();
-    let width = match args.output {
-        StatusOutput::Wide => Width::Wide,
-        _ if records.iter().any(|record| !schedule::shown(record, now).is_empty()) => Width::Scheduled,
-        _ => Width::Narrow,
-    };
     let layout = table::Layout {
         namespaces: hub_args.all_namespaces,
-        width,
+        width: if args.output == StatusOutput::Wide { Width::Wide } else { Width::Narrow },
         types: records.iter().any(|record| record.kind != records[0].kind),
         colors: output::colors(&stdout()),
     };

@@ -1,14 +1,35 @@
-//! When a sleep or a hold ends, with the time left.
+//! When a target sleeps or wakes by itself, with the time left: by its schedule, or because its sleep or its hold ends.
 
 use jiff::Timestamp;
 use shared::annotation::format;
-use shared::kinds::Record;
+use shared::kinds::{Governed, Record};
 
 use crate::output::age::age;
 
+/// The schedule that governs it, as the verbs of schedules name it.
+pub(crate) fn name(record: &Record) -> String {
+    let of = |schedule: &Governed| {
+        let word = if schedule.namespace.is_empty() { "cpsch/" } else { "" };
+        format!("{word}{}", schedule.name)
+    };
+    record.schedule.as_ref().map(of).unwrap_or_default()
+}
+
+/// `Sleep in 5h`, `suspended`.
+pub(crate) fn next(record: &Record, now: Timestamp) -> String {
+    match &record.schedule {
+        Some(schedule) if schedule.suspended => "suspended".to_owned(),
+        Some(schedule) => {
+            let next = schedule.next.iter().find(|edge| edge.at > now);
+            next.map(|edge| format!("{} in {}", edge.power, age(now, edge.at))).unwrap_or_default()
+        }
+        None => String::new(),
+    }
+}
+
 /// `wakes in 13h`, `held awake for 4h by alice`: what still lies ahead. A hold that has passed means nothing any more;
 /// a wake that is due and has not happened does.
-pub(crate) fn shown(record: &Record, now: Timestamp) -> String {
+pub(crate) fn ends(record: &Record, now: Timestamp) -> String {
     [wake(record, now), hold(record, now)].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
@@ -62,7 +83,7 @@ mod tests {
                 hold_awake_by: hold.map(|_| "bob".to_owned()),
                 ..Record::default()
             };
-            assert_eq!(shown(&record, now), expected, "{wake_at:?} {hold:?}");
+            assert_eq!(ends(&record, now), expected, "{wake_at:?} {hold:?}");
         }
     }
 }

@@ -26,10 +26,8 @@ pub(crate) struct Layout {
 /// How many columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
-    /// The default columns.
+    /// Those that say something of some target.
     Narrow,
-    /// The same, and the ends of sleeps and holds, because some target has one.
-    Scheduled,
     /// `-o wide`.
     Wide,
 }
@@ -45,7 +43,12 @@ static FIRST: [Column; 5] = [
     Column { header: "REQUESTED-BY", cell: |record, _| record.requested_by.clone().unwrap_or_default() },
     Column { header: "REASON", cell: |record, _| short(record.reason.as_deref().unwrap_or_default()) },
 ];
-static SCHEDULE: Column = Column { header: "SCHEDULE", cell: schedule::shown };
+/// Shown where a target has such a thing.
+static TIMES: [Column; 3] = [
+    Column { header: "SCHEDULE", cell: |record, _| schedule::name(record) },
+    Column { header: "NEXT", cell: schedule::next },
+    Column { header: "UNTIL", cell: schedule::ends },
+];
 /// Last, because it can be long.
 static STEP: Column = Column { header: "STEP", cell: |record, _| step(record) };
 
@@ -53,12 +56,19 @@ static STEP: Column = Column { header: "STEP", cell: |record, _| step(record) };
 const STATE: &str = "STATE";
 
 /// The columns; with `-o wide` those of the kinds come between the first and the last.
-fn columns(layout: Layout, of_kinds: Vec<&'static Column>) -> Vec<&'static Column> {
+fn columns(
+    layout: Layout,
+    of_kinds: Vec<&'static Column>,
+    records: &[&Record],
+    now: Timestamp,
+) -> Vec<&'static Column> {
     let namespace = layout.namespaces.then_some(&NAMESPACE);
     let name = if layout.types { &TYPE_AND_NAME } else { &NAME };
-    let of_kinds = if layout.width == Width::Wide { of_kinds } else { Vec::new() };
-    let schedule = (layout.width != Width::Narrow).then_some(&SCHEDULE);
-    namespace.into_iter().chain([name]).chain(&FIRST).chain(of_kinds).chain(schedule).chain([&STEP]).collect()
+    let is_wide = layout.width == Width::Wide;
+    let of_kinds = if is_wide { of_kinds } else { Vec::new() };
+    let has = |column: &Column| records.iter().any(|record| !(column.cell)(record, now).is_empty());
+    let times = TIMES.iter().filter(|column| is_wide || has(column));
+    namespace.into_iter().chain([name]).chain(&FIRST).chain(of_kinds).chain(times).chain([&STEP]).collect()
 }
 
 /// The text, or its beginning with `…`.
@@ -94,8 +104,9 @@ impl Table {
         records: impl IntoIterator<Item = &'a Record>,
         now: Timestamp,
     ) -> Self {
-        let columns = columns(layout, of_kinds);
-        let rows = records.into_iter().map(|record| cells(&columns, record, now));
+        let records: Vec<&Record> = records.into_iter().collect();
+        let columns = columns(layout, of_kinds, &records, now);
+        let rows = records.iter().map(|record| cells(&columns, record, now));
         let widths = Columns::new(&[headers(&columns)].into_iter().chain(rows).collect::<Vec<_>>());
         Self { layout, columns, widths }
     }
@@ -136,7 +147,7 @@ fn color(record: &Record) -> Option<Color> {
 
 #[cfg(test)]
 mod tests {
-    use shared::kinds::{Instances, KINDS, StepRecord};
+    use shared::kinds::{Governed, Instances, KINDS, ScheduledChange, StepRecord};
 
     use super::*;
 
@@ -218,9 +229,34 @@ mod tests {
     fn ends_of_sleeps_are_a_column_where_there_are_any() {
         let mut record = records().swap_remove(0);
         record.wake_at = Some("2026-11-22T06:00:00Z".into());
-        let table = table_of(Layout { width: Width::Scheduled, ..LAYOUT }, std::slice::from_ref(&record));
-        assert!(table.head().ends_with("SCHEDULE       STEP"), "{}", table.head());
+        let table = table_of(LAYOUT, std::slice::from_ref(&record));
+        assert!(table.head().ends_with("REASON                    UNTIL          STEP"), "{}", table.head());
         assert!(table.line(&record, now()).ends_with("wakes in 14h   -"), "{}", table.line(&record, now()));
+    }
+
+    #[test]
+    fn the_schedule_and_its_next_edge_are_columns_where_a_target_has_one() {
+        let mut records = records();
+        let next = |at: &str, power: &str| ScheduledChange { at: at.parse().unwrap(), power: power.into() };
+        let night = Governed {
+            kind: "powerschedule.hibernate.sh".into(),
+            namespace: "clusters".into(),
+            name: "night".into(),
+            suspended: false,
+            next: vec![next("2026-11-21T15:00:00Z", "Awake"), next("2026-11-21T18:00:00Z", "Sleep")],
+        };
+        let everywhere = Governed { namespace: String::new(), suspended: true, next: Vec::new(), ..night.clone() };
+        (records[1].schedule, records[2].schedule) = (Some(night), Some(everywhere));
+        let table = table_of(LAYOUT, &records);
+        assert!(table.head().contains("   SCHEDULE      NEXT            STEP"), "{}", table.head());
+        for (at, expected) in [
+            (0, "   -             -               -"),
+            (1, "   night         Sleep in 120m   "),
+            (2, "   cpsch/night   suspended       -"),
+        ] {
+            let line = table.line(&records[at], now());
+            assert!(line.contains(expected), "{line}");
+        }
     }
 
     #[test]

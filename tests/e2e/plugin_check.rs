@@ -307,7 +307,7 @@ fn user_cluster(annotations: &Value) -> Value {
 async fn losses(checked: &Checked) -> Result<()> {
     let Checked { world, hub, .. } = checked;
     let (code, found) = checked.check(&["--before-uninstall"]).await?;
-    ensure!(code == 0 && found.len() == 7, "{found:#?}");
+    ensure!(code == 0 && found.len() == 8, "{found:#?}");
     let cluster = |name: &str, platform: &str, annotations: Value| {
         let mut cluster = installed(name, platform);
         cluster["metadata"]["namespace"] = json!("default");
@@ -355,6 +355,9 @@ async fn losses(checked: &Checked) -> Result<()> {
     world.start(&stopped(&[])).await?;
     checked.named("webhook-answers", "ok", "").await?;
     world.plugin(&["--all", "-n", "default", "--paused", "--max-concurrency", "2"]).await?.ok()?;
+    let schedule =
+        ["schedule", "create", "office", "--all", "-n", "default", "--zone", "UTC", "--awake", "07:30-18:00", "-y"];
+    world.plugin(&schedule).await?.ok()?;
     let rollout = world.kubectl(&["get", "powerrollouts", "-o", "jsonpath={.items[0].metadata.name}"]).await?.ok()?;
     for (name, object, command) in [
         (
@@ -363,6 +366,7 @@ async fn losses(checked: &Checked) -> Result<()> {
             "kubectl hibernate recover process-groups -c sample -n default --all-suspended",
         ),
         ("rollouts", &*rollout, &*format!("kubectl hibernate rollout abort {rollout}")),
+        ("schedules", "default/office", "kubectl hibernate schedule suspend psch/office -n default"),
         ("kkp-clusters", "abc", "kubectl hibernate resume cluster/abc --wait"),
         ("platforms", "default/deleted", "kubectl hibernate resume cd/deleted -n default --wait"),
         ("wake-at", "default/night", "kubectl hibernate resume cd/night -n default --wait"),
@@ -377,8 +381,10 @@ async fn losses(checked: &Checked) -> Result<()> {
         let ran = checked.shell(&line).await?;
         ensure!(ran.code == 0 || name == "suspended-volumes", "{line}: {ran:?}");
     }
-    let found = checked.finding("wake-at", &["--before-uninstall"]).await?;
-    ensure!(found["status"] == "ok", "{found:#}");
+    for name in ["schedules", "wake-at"] {
+        let found = checked.finding(name, &["--before-uninstall"]).await?;
+        ensure!(found["status"] == "ok", "{found:#}");
+    }
     // Requested is not awake.
     for name in ["platforms", "transitions"] {
         let found = checked.finding(name, &["--before-uninstall"]).await?;

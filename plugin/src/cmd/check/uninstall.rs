@@ -8,7 +8,10 @@ use shared::annotation::keys;
 use shared::fdb::suspension::Stamp;
 use shared::hive::api::HIVE_PLATFORMS;
 use shared::hive::config::{HIBERNATION, HIVE, HIVE_CONFIG, is_disabled};
-use shared::kinds::{CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KKP_CLUSTER, Kind, POWER_ROLLOUT, Progress, TargetKind};
+use shared::kinds::{
+    CLUSTER_DEPLOYMENT, CLUSTER_SCHEDULE, FOUNDATIONDB_CLUSTER, KKP_CLUSTER, Kind, POWER_ROLLOUT, Progress, SCHEDULE,
+    TargetKind,
+};
 use shared::object::{items, name_of, text};
 use shared::power::Power;
 use shared::rollout::status::RolloutPhase;
@@ -39,9 +42,11 @@ pub(super) async fn findings(hub: &HubClient, groups: &[String]) -> Vec<Finding>
     };
     let databases = groups.iter().any(|group| group == FOUNDATIONDB_CLUSTER.kind.group);
     let claims = async { if databases { served(&CLAIM).await } else { Ok(Vec::new()) } };
-    let (claims, rollouts, clusters, deployments, cut_over) = tokio::join!(
+    let (claims, rollouts, own, everywhere, clusters, deployments, cut_over) = tokio::join!(
         claims,
         served(&POWER_ROLLOUT.kind),
+        served(&SCHEDULE.kind),
+        served(&CLUSTER_SCHEDULE.kind),
         served(&KKP_CLUSTER.kind),
         served(&CLUSTER_DEPLOYMENT.kind),
         cut_over(hub)
@@ -53,6 +58,7 @@ pub(super) async fn findings(hub: &HubClient, groups: &[String]) -> Vec<Finding>
     };
     report("suspended-volumes", &claims, &|claims| vec![suspended(claims)]);
     report("rollouts", &rollouts, &|rollouts| vec![in_progress(rollouts)]);
+    report("schedules", &own.and_then(|own| Ok([own, everywhere?].concat())), &|schedules| vec![at_work(schedules)]);
     report("kkp-clusters", &clusters, &|clusters| vec![asleep(clusters)]);
     report("clusters", &deployments, &|deployments| hive(deployments));
     findings.extend(cut_over);
@@ -142,6 +148,28 @@ fn in_progress(rollouts: &[Value]) -> Loss {
         detail: "these rollouts stop where they are",
         none: "no rollout in progress",
         found: rollouts.iter().filter(goes_on).map(name_of).map(|name| (name.to_owned(), abort(name))).collect(),
+    }
+}
+
+fn at_work(schedules: &[Value]) -> Loss {
+    let is_at_work = |schedule: &&Value| {
+        let is_suspended = schedule.pointer("/spec/suspend") == Some(&Value::Bool(true));
+        !is_suspended && schedule.pointer("/metadata/deletionTimestamp").is_none()
+    };
+    let entry = |schedule: &Value| {
+        let suspend = |kind: &str| {
+            format!("kubectl hibernate schedule suspend {}", quoted(&format!("{kind}/{}", name_of(schedule))))
+        };
+        match text(schedule, "/metadata/namespace") {
+            "" => (name_of(schedule).to_owned(), suspend("cpsch")),
+            namespace => (place(schedule), format!("{} -n {}", suspend("psch"), quoted(namespace))),
+        }
+    };
+    Loss {
+        name: "schedules",
+        detail: "without hibernate-controller these schedules wake nothing",
+        none: "no schedule at work",
+        found: schedules.iter().filter(is_at_work).map(entry).collect(),
     }
 }
 

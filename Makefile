@@ -135,8 +135,8 @@ bench-cgu: prepare ## Measure upgrades of fleets as TALM was measured (about 10 
 bench-hostile: prepare ## Measure our ports and the controller under attack (about 15 minutes; SCENARIOS="ports spokes" for some)
 	cargo bench $(CARGO_FLAGS:--release=) --bench hostile -- $(SCENARIOS)
 
-bench-schedules: need-cargo ## Measure what 10,000 schedules cost
-	cargo bench $(CARGO_FLAGS:--release=) --bench schedules
+bench-schedules: prepare ## Measure what schedules cost, beside kubectl (about 15 minutes; SCENARIOS="cold edge" for some)
+	cargo bench $(CARGO_FLAGS:--release=) --bench schedules -- $(SCENARIOS)
 
 clean: ## Remove what was built in this checkout (the cache stays)
 	rm -rf bin dist

@@ -1,8 +1,5 @@
-//! What schedules cost without a hub: `make bench-schedules`.
-//!
-//! The next edges and the state of 10,000 schedules, from their JSON on: processor time and memory, against the limits of one
-//! second of one core and 30 MB. Half have windows, half have events; each has its own times, a zone of many, an exception
-//! and a calendar of 20 days.
+//! The next edges and the state of 10,000 schedules, from their JSON on: processor time and memory. Half have windows, half
+//! have events; each has its own times, a zone of many, an exception and a calendar of 20 days.
 
 use std::fs;
 use std::time::Duration;
@@ -14,10 +11,9 @@ use serde_json::json;
 use shared::schedule::api::PowerSchedule;
 use shared::schedule::calendar::parse;
 use shared::schedule::timetable::Timetable;
+use testbed::bench::table::Table;
 
 const SCHEDULES: usize = 10_000;
-const LIMIT: Duration = Duration::from_secs(1);
-const LIMIT_MB: f64 = 30.0;
 const ZONES: [&str; 8] = [
     "Europe/Berlin",
     "America/New_York",
@@ -69,7 +65,8 @@ fn memory() -> Result<f64> {
     Ok(kilobytes / 1_024.0)
 }
 
-fn main() -> Result<()> {
+/// Reads them all, and keeps them ready to answer.
+pub fn run(table: &mut Table) -> Result<()> {
     let texts: Vec<String> = (0..SCHEDULES).map(object).collect();
     let days: Vec<String> = (1..=20).map(|day| format!("2027-{:02}-{day:02} day {day}", 1 + day % 12)).collect();
     let days = days.join("\n");
@@ -79,16 +76,14 @@ fn main() -> Result<()> {
     let mut edges = 0;
     for text in &texts {
         let schedule: PowerSchedule = serde_json::from_str(text)?;
-        let table = Timetable::of(&schedule.spec.0, &[parse(&days)?])
+        let timetable = Timetable::of(&schedule.spec.0, &[parse(&days)?])
             .map_err(|faults| anyhow::anyhow!("{}: {faults:?}", schedule.metadata.name.unwrap_or_default()))?;
-        edges += table.next(now, 3).len() + usize::from(table.state(now).is_some());
-        kept.push(table);
+        edges += timetable.next(now, 3).len() + usize::from(timetable.state(now).is_some());
+        kept.push(timetable);
     }
     let (took, grew) = (processor()?.saturating_sub(begun), memory()? - before);
-    println!("{SCHEDULES} schedules, cold: {edges} edges and states of {} kept", kept.len());
-    println!("{:<28} {:>10} {:>10} {:>7}", "", "found", "limit", "ratio");
-    let ratio = took.as_secs_f64() / LIMIT.as_secs_f64();
-    println!("{:<28} {:>7} ms {:>7} ms {ratio:>7.2}", "processor time", took.as_millis(), LIMIT.as_millis());
-    println!("{:<28} {grew:>7.1} MB {LIMIT_MB:>7.1} MB {:>7.2}", "memory of the timetables", grew / LIMIT_MB);
+    eprintln!("bench: {edges} edges and states of {} schedules", kept.len());
+    table.add("cold", "seconds of one core, 10,000 schedules", None, Some(1.0), took.as_secs_f64());
+    table.add("cold", "MB of the timetables", None, Some(30.0), grew);
     Ok(())
 }

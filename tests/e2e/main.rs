@@ -73,7 +73,11 @@ mod rollout_rules;
 mod rollout_upgrades;
 mod rollout_waves;
 mod schedule_admission;
+mod schedule_clock;
+mod schedule_common;
 mod schedule_edges;
+mod schedule_fortnight;
+mod schedule_leader;
 mod schedule_workloads;
 
 /// What takes minutes of waiting on OpenStack's own services: `make test-openstack` runs it.
@@ -91,7 +95,7 @@ mod on_openstack {
 /// Tests that run after all others, a few at a time.
 mod alone {
     mod controller_kill_points;
-    mod controller_leader;
+    pub(crate) mod controller_leader;
     mod fdb_scale;
     mod hive_fleet_faults;
     mod hive_words;

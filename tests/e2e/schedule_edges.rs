@@ -1,92 +1,19 @@
-//! Days of schedules in minutes: the wall clock of webhook and controller jumps from edge to edge.
+//! Days with two schedules of one target, and controllers that end around an edge.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use jiff::civil::{Time, Weekday, time};
-use jiff::{Timestamp, ToSpan as _, Zoned};
+use jiff::Timestamp;
+use jiff::civil::time;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
-use shared::rollout::api::PowerRollout;
-use shared::schedule::api::{ClusterPowerSchedule, PowerSchedule, ScheduleStatus};
-use shared::schedule::zone::zone;
-use testbed::supervisor::programs::Start;
-use testbed::{Options, Program, Timings, World, eventually};
+use shared::schedule::api::{ClusterPowerSchedule, PowerSchedule};
+use testbed::eventually;
 
-use crate::clock::Clock;
-use crate::rollout_common::{Fleet, SOON, controller};
-
-/// Where the targets are.
-const BERLIN: &str = "Europe/Berlin";
-/// How long nothing must happen.
-const QUIET: Duration = Duration::from_secs(4);
-
-/// A world whose webhook and controller have a clock that jumps.
-struct Days {
-    world: World,
-    clock: Clock,
-    /// A Friday to come.
-    friday: Zoned,
-}
-
-impl Days {
-    async fn new() -> Result<Self> {
-        let world = World::up(Options {
-            clusters: 0,
-            without: vec![Program::Controller, Program::Webhook],
-            timings: Timings { ec2_start: "1s".parse()?, ec2_stop: "1s".parse()?, ..Timings::fast() },
-            ..Options::default()
-        })
-        .await?;
-        let clock = Clock::new(&world)?;
-        let now = Timestamp::now().to_zoned(zone(BERLIN).context("a zone")?);
-        let mut friday = now.tomorrow()?;
-        while friday.weekday() != Weekday::Friday {
-            friday = friday.tomorrow()?;
-        }
-        let days = Self { world, clock, friday };
-        // Its certificate is of the time of the API server.
-        days.world.start(&days.clock.of(Start::new(Program::Webhook))).await?;
-        days.go(0, time(12, 0, 0, 0))?;
-        Ok(days)
-    }
-
-    /// So many days after the Friday, at this time in Berlin.
-    fn at(&self, days: i64, time: Time) -> Result<Timestamp> {
-        Ok(self
-            .friday
-            .date()
-            .checked_add(days.days())?
-            .to_datetime(time)
-            .to_zoned(self.friday.time_zone().clone())?
-            .timestamp())
-    }
-
-    /// Sets the clock.
-    fn go(&self, days: i64, time: Time) -> Result<()> {
-        self.clock.set(self.at(days, time)?.duration_since(Timestamp::now()))
-    }
-
-    async fn start(&self) -> Result<()> {
-        self.world.start(&self.clock.of(controller())).await?;
-        Ok(())
-    }
-
-    /// The rollouts of a schedule, the newest last.
-    async fn rollouts(&self, uid: &str) -> Result<Vec<PowerRollout>> {
-        let all: Api<PowerRollout> = Api::all(self.world.hub().await?);
-        let mut of: Vec<PowerRollout> = all.list(&kube::api::ListParams::default()).await?.items;
-        of.retain(|rollout| rollout.spec.scheduled_by.as_ref().is_some_and(|by| by.uid == uid));
-        of.sort_by_key(|rollout| rollout.spec.as_of.as_ref().map(|at| at.0));
-        Ok(of)
-    }
-}
-
-async fn status(api: &Api<ClusterPowerSchedule>, name: &str) -> Result<ScheduleStatus> {
-    Ok(api.get(name).await?.status.unwrap_or_default())
-}
+use crate::rollout_common::{Fleet, SOON};
+use crate::schedule_common::{BERLIN, Days, QUIET, ended, is_read, office, status};
 
 fn resumed(annotations: &Value) -> Value {
     json!({ "spec": { "powerState": "Running" }, "metadata": { "annotations": annotations } })
@@ -95,17 +22,16 @@ fn resumed(annotations: &Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn days_with_two_schedules_a_hold_a_wake_at_and_three_edges_missed() -> Result<()> {
     let days = Days::new().await?;
-    days.start().await?;
+    days.start_controller().await?;
     let fleet = Fleet::of(&days.world, "days", &["own", "held", "woken", "later"]).await?;
     let [own, held, woken, later] = ["own", "held", "woken", "later"].map(|name| fleet.get(name));
     let hub = days.world.hub().await?;
     let (all, name): (Api<ClusterPowerSchedule>, _) = (Api::all(hub.clone()), format!("platform-{}", own.name()));
     let labels = held.get().await?.labels().clone();
-    let window = |from: &str, to: &str| json!([{ "days": ["Mon-Fri"], "from": from, "to": to }]);
     let platform: ClusterPowerSchedule = serde_json::from_value(json!({
         "metadata": { "name": name },
         "spec": {
-            "timeZone": BERLIN, "awake": window("07:30", "18:00"),
+            "timeZone": BERLIN, "awake": office("07:30", "18:00"),
             "targets": { "selector": { "matchLabels": { "fleet": labels["fleet"] } } },
         },
     }))?;
@@ -113,16 +39,12 @@ async fn days_with_two_schedules_a_hold_a_wake_at_and_three_edges_missed() -> Re
     let uid = platform.uid().context("a UID")?;
     let team: PowerSchedule = serde_json::from_value(json!({
         "metadata": { "name": "team", "namespace": own.namespace() },
-        "spec": { "timeZone": BERLIN, "awake": window("06:00", "20:00"), "targets": { "names": [{ "name": own.name() }] } },
+        "spec": { "timeZone": BERLIN, "awake": office("06:00", "20:00"), "targets": { "names": [{ "name": own.name() }] } },
     }))?;
     let own_schedules: Api<PowerSchedule> = Api::namespaced(hub.clone(), own.namespace());
     own_schedules.create(&PostParams::default(), &team).await?;
-    let seen = eventually(SOON, "status", async || {
-        let status = status(&all, &name).await?;
-        ensure!(status.next.len() == 3, "{status:?}");
-        Ok(status)
-    })
-    .await?;
+    let seen = is_read(&all, &name).await?;
+    assert_eq!(seen.next.len(), 3);
     assert_eq!(seen.next[0].at.0, days.at(0, time(18, 0, 0, 0))?);
     assert_eq!(seen.next[0].source, "awake Mon-Fri 07:30-18:00");
 
@@ -178,7 +100,7 @@ async fn days_with_two_schedules_a_hold_a_wake_at_and_three_edges_missed() -> Re
     // Three edges pass without a controller: the last one alone is made up for, once.
     days.world.signal("controller", "stop").await?;
     days.go(5, time(12, 0, 0, 0))?;
-    days.start().await?;
+    days.start_controller().await?;
     for cluster in [held, woken, later] {
         cluster.wait_for_power_state("Running", 2 * SOON).await?;
     }
@@ -191,7 +113,7 @@ async fn days_with_two_schedules_a_hold_a_wake_at_and_three_edges_missed() -> Re
 
     // What a person asks for now, and a day off.
     days.go(5, time(13, 0, 0, 0))?;
-    let today = format!("{}", days.friday.date().checked_add(5.days())?);
+    let today = days.day(5)?.to_string();
     let exceptions = json!([{ "from": today, "power": "Sleep", "reason": "day off" }]);
     let applied = format::seconds(days.at(5, time(13, 0, 0, 0))?);
     let patch = json!({ "spec": { "exceptions": exceptions, "applyAt": applied } });
@@ -207,7 +129,7 @@ async fn days_with_two_schedules_a_hold_a_wake_at_and_three_edges_missed() -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_controller_that_dies_around_an_edge_makes_one_rollout_of_it() -> Result<()> {
     let days = Days::new().await?;
-    days.start().await?;
+    days.start_controller().await?;
     let fleet = Fleet::of(&days.world, "deaths", &["one"]).await?;
     let one = fleet.get("one");
     let schedules: Api<PowerSchedule> = Api::namespaced(days.world.hub().await?, one.namespace());
@@ -216,12 +138,7 @@ async fn a_controller_that_dies_around_an_edge_makes_one_rollout_of_it() -> Resu
         "spec": { "timeZone": BERLIN, "awake": [{ "from": "08:00", "to": "18:00" }], "targets": { "all": true } },
     }))?;
     let uid = schedules.create(&PostParams::default(), &night).await?.uid().context("a UID")?;
-    let last = async || -> Result<ScheduleStatus> { schedules.get("night").await?.status.context("a status") };
-    let is_seen = async || -> Result<()> {
-        ensure!(!last().await?.next.is_empty(), "no edges");
-        Ok(())
-    };
-    eventually(SOON, "status", is_seen).await?;
+    is_read(&schedules, "night").await?;
     for (day, hour, state) in [
         (0, 18, "Hibernating"),
         (1, 8, "Running"),
@@ -234,16 +151,10 @@ async fn a_controller_that_dies_around_an_edge_makes_one_rollout_of_it() -> Resu
         days.go(day, time(hour - 1, 59, 59, 0))?;
         tokio::time::sleep(Duration::from_millis(rand::random_range(0..3_000))).await;
         days.world.signal("controller", "kill").await?;
-        days.start().await?;
+        days.start_controller().await?;
         one.wait_for_power_state(state, SOON).await?;
-        let is_last = async || -> Result<()> {
-            let found = last().await?.last_edge.context("an edge")?;
-            ensure!(found.at.0 == edge && found.outcome.as_deref() == Some("Succeeded"), "{found:?}");
-            Ok(())
-        };
-        eventually(SOON, "the edge in the status", is_last).await?;
-        let made = days.rollouts(&uid).await?;
-        let of_edge = made.iter().filter(|one| one.spec.as_of.as_ref().is_some_and(|at| at.0 == edge)).count();
+        ended(&schedules, "night", edge, "Succeeded").await?;
+        let of_edge = days.rollouts_of_edge(&uid, edge).await?;
         ensure!(of_edge == 1, "{edge}: {of_edge} rollouts");
     }
     Ok(())

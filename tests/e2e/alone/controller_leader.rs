@@ -22,7 +22,7 @@ fn start(identity: &str) -> Start {
     Start { identity: Some(identity.to_owned()), ..Start::new(Program::Controller).leased(["6s", "4s", "1s"]) }
 }
 
-async fn leader(world: &World) -> Result<String> {
+pub(crate) async fn leader(world: &World) -> Result<String> {
     let leases: Api<Lease> = Api::namespaced(world.hub().await?, keys::NAMESPACE);
     let lease = leases.get(keys::CONTROLLER).await?;
     lease.spec.and_then(|spec| spec.holder_identity).context("a holder")

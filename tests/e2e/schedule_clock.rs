@@ -1,0 +1,101 @@
+//! Schedules and clocks: the hour that a clock change skips and the one that comes twice, and a clock that is set back.
+
+use anyhow::{Context as _, Result};
+use jiff::civil::{Date, time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use shared::schedule::api::PowerSchedule;
+use shared::schedule::zone::zone;
+use testbed::supervisor::programs::Start;
+use testbed::{Cluster, Program};
+
+use crate::rollout_common::{Fleet, SOON};
+use crate::schedule_common::{BERLIN, Days, QUIET, ended, is_read};
+
+/// A schedule for all clusters of the namespace of this one. Its API and its UID.
+async fn schedule(days: &Days, of: &Cluster, awake: &Value) -> Result<(Api<PowerSchedule>, String)> {
+    let api: Api<PowerSchedule> = Api::namespaced(days.world.hub().await?, of.namespace());
+    let object = json!({
+        "metadata": { "name": "night", "namespace": of.namespace() },
+        "spec": { "timeZone": BERLIN, "awake": awake, "targets": { "all": true } },
+    });
+    let uid = api.create(&PostParams::default(), &serde_json::from_value(object)?).await?.uid();
+    is_read(&api, "night").await?;
+    Ok((api, uid.context("a UID")?))
+}
+
+/// The day on which clocks go forward and the day on which they go back, after today.
+fn changes(zone: &TimeZone) -> Result<[Date; 2]> {
+    let mut next = zone.following(Timestamp::now());
+    let mut days = [(); 2].map(|()| next.next().map(|change| change.timestamp().to_zoned(zone.clone()).date()));
+    days.sort_by_key(|day| day.map(|day| day.month() > 6));
+    Ok([days[0].context("a change")?, days[1].context("a change")?])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_change_moves_an_edge_of_the_hour_that_is_skipped_and_repeats_none() -> Result<()> {
+    let [forward, back] = changes(&zone(BERLIN).context("a zone")?)?;
+    let days = Days::of(forward).await?;
+    // It works at the time of the API server, which trusts its certificate for weeks: only the controller's clock is months
+    // ahead.
+    days.world.start(&Start::new(Program::Webhook)).await?;
+    days.go(-1, time(12, 0, 0, 0))?;
+    days.start_controller().await?;
+    let fleet = Fleet::of(&days.world, "change", &["one"]).await?;
+    let one = fleet.get("one");
+    let (api, uid) = schedule(&days, one, &json!([{ "from": "02:30", "to": "04:30" }])).await?;
+    one.wait_for_power_state("Hibernating", SOON).await?;
+    let later = forward.until((jiff::Unit::Day, back))?.get_days();
+    // 02:30 does not exist in spring; in autumn it comes twice, and the first one counts.
+    for (day, wake) in [(0, time(3, 30, 0, 0)), (i64::from(later), time(2, 30, 0, 0))] {
+        let (wake, sleep) = (days.at(day, wake)?, days.at(day, time(4, 30, 0, 0))?);
+        days.go_to(wake - 2.seconds())?;
+        ended(&api, "night", wake, "Succeeded").await?;
+        one.wait_for_power_state("Running", SOON).await?;
+        days.go_to(wake + 1.hour() - 2.seconds())?;
+        tokio::time::sleep(QUIET).await;
+        assert_eq!(days.rollouts_of_edge(&uid, wake).await?, 1);
+        days.go_to(sleep - 2.seconds())?;
+        ended(&api, "night", sleep, "Succeeded").await?;
+        one.wait_for_power_state("Hibernating", SOON).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_back_and_forth_repeats_no_edge_and_undoes_nothing() -> Result<()> {
+    let days = Days::new().await?;
+    days.start_controller().await?;
+    let fleet = Fleet::of(&days.world, "back", &["left", "woken"]).await?;
+    let [left, woken] = ["left", "woken"].map(|name| fleet.get(name));
+    let (api, uid) = schedule(&days, left, &json!([{ "from": "08:00", "to": "18:00" }])).await?;
+    // Each cluster has a namespace of its own.
+    let (other, _) = schedule(&days, woken, &json!([{ "from": "08:00", "to": "18:00" }])).await?;
+    let evening = days.at(0, time(18, 0, 0, 0))?;
+    days.go(0, time(17, 59, 58, 0))?;
+    for (api, cluster) in [(&api, left), (&other, woken)] {
+        cluster.wait_for_power_state("Hibernating", SOON).await?;
+        ended(api, "night", evening, "Succeeded").await?;
+    }
+    days.go(0, time(19, 0, 0, 0))?;
+    woken.wake().await?;
+    woken.wait_for_power_state("Running", SOON).await?;
+    for hour in [16, 18] {
+        days.go(0, time(hour, 0, 0, 0))?;
+        tokio::time::sleep(QUIET).await;
+        assert_eq!(left.power_state().await?, "Hibernating", "{hour}:00");
+        assert_eq!(woken.power_state().await?, "Running", "{hour}:00");
+    }
+    assert_eq!(days.rollouts_of_edge(&uid, evening).await?, 1);
+    // The days go on.
+    days.go(1, time(7, 59, 58, 0))?;
+    left.wait_for_power_state("Running", SOON).await?;
+    days.go(1, time(17, 59, 58, 0))?;
+    for cluster in [left, woken] {
+        cluster.wait_for_power_state("Hibernating", SOON).await?;
+    }
+    Ok(())
+}

@@ -1,11 +1,15 @@
 //! Cron expressions of five fields, as Kubernetes' `CronJobs` have them. They match civil times.
 
+use croner::Direction;
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
 
-/// A cron expression.
+/// A cron expression. It is kept as its text: parsed, one takes 10 KB, a byte for each year.
 #[derive(Clone, Debug)]
-pub struct Cron(croner::Cron);
+pub struct Cron {
+    text: String,
+    times_a_day: usize,
+}
 
 impl Cron {
     /// Reads five fields of numbers, names, `*`, `,`, `-` and `/`.
@@ -21,29 +25,38 @@ impl Cron {
         if text.split_ascii_whitespace().count() != 5 {
             return Err(format!("it has {} fields", text.split_ascii_whitespace().count()));
         }
-        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-        let cron = Self(parser.parse(text).map_err(|error| error.to_string())?);
-        if [&cron.0.pattern.days, &cron.0.pattern.days_of_week].iter().any(|field| field.has_modifiers()) {
+        let parsed = parsed(text).map_err(|error| error.to_string())?;
+        let pattern = &parsed.pattern;
+        if [&pattern.days, &pattern.days_of_week].iter().any(|field| field.has_modifiers()) {
             return Err("L and W are no part of a field".to_owned());
         }
         // One that matches at all does so on a day of a leap year and one of the seven days on which it begins.
         let begin = DateTime::constant(2000, 1, 1, 0, 0, 0, 0);
-        let first = cron.from(begin).next().filter(|first| first.year() < 2029);
-        if first.is_some() { Ok(cron) } else { Err("there is no such day".to_owned()) }
+        let first = parsed.iter_from(begin, Direction::Forward).next().filter(|first| first.year() < 2029);
+        let times_a_day = pattern.hours.values().len() * pattern.minutes.values().len();
+        first.map(|_| Self { text: text.to_owned(), times_a_day }).ok_or_else(|| "there is no such day".to_owned())
     }
 
     /// How often it matches on a day on which it does.
     pub fn times_a_day(&self) -> usize {
-        self.0.pattern.hours.values().len() * self.0.pattern.minutes.values().len()
+        self.times_a_day
     }
 
     /// When it matches from this time on.
     pub fn from(&self, first: DateTime) -> impl Iterator<Item = DateTime> {
-        self.0.iter_from(first, croner::Direction::Forward)
+        self.iter(first, Direction::Forward)
     }
 
     /// When it matched up to this time, the last time first.
     pub fn before(&self, last: DateTime) -> impl Iterator<Item = DateTime> {
-        self.0.iter_from(last, croner::Direction::Backward)
+        self.iter(last, Direction::Backward)
     }
+
+    fn iter(&self, begin: DateTime, direction: Direction) -> impl Iterator<Item = DateTime> {
+        parsed(&self.text).into_iter().flat_map(move |parsed| parsed.iter_from(begin, direction))
+    }
+}
+
+fn parsed(text: &str) -> Result<croner::Cron, croner::errors::CronError> {
+    CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build().parse(text)
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams, ValidationDirective};
 use kube::client::ClientBuilder;
 use kube::core::{Request, request};
 use rustls::NamedGroup;
@@ -78,6 +78,9 @@ pub struct Write {
     pub dry_run: bool,
     /// Field manager.
     pub manager: String,
+    /// Whether a patch is refused that sets a field which the hub does not know: it drops such a field otherwise, and answers
+    /// as if it had set it.
+    pub strict: bool,
 }
 
 impl Resource {
@@ -175,7 +178,8 @@ impl HubClient {
         write: &Write,
     ) -> Result<Value, HubError> {
         let field_manager = Some(write.manager.clone());
-        let params = PatchParams { dry_run: write.dry_run, field_manager, ..PatchParams::default() };
+        let field_validation = write.strict.then_some(ValidationDirective::Strict);
+        let params = PatchParams { dry_run: write.dry_run, field_manager, field_validation, ..PatchParams::default() };
         let path = Request::new(resource.path(Some(namespace)));
         let (verb, request) = match (typed_patch(patch), resource.is_status) {
             (Ok(patch), false) => ("patch", path.patch(name, &params, &patch)),
@@ -210,7 +214,7 @@ impl HubClient {
         );
         let resource = Resource::preferred(&REVIEW);
         let review = typed(json!({ "spec": { "resourceAttributes": attributes } }), resource);
-        let write = Write { dry_run: false, manager: keys::PLUGIN.to_owned() };
+        let write = Write { dry_run: false, manager: keys::PLUGIN.to_owned(), strict: false };
         self.create(resource, None, &review, &write).await.ok()?.pointer("/status/allowed")?.as_bool()
     }
 

@@ -330,7 +330,7 @@ async fn governed(
         }
         found
     };
-    let view = (target.row.read)(&target.object).ok()?.view(None);
+    let view = target.row.read(&target.object).ok()?.view(None);
     schedules.get_or_init(list).await.of(target.row, &view).first().map(|state| Governed::from(*state))
 }
 

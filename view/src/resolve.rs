@@ -10,7 +10,7 @@ use hub::error::HubError;
 use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::kinds::Kind;
-use shared::object::name_of;
+use shared::object::{items, name_of, text};
 use shared::text::quoted;
 
 use super::error::{Failure, ViewError};
@@ -18,6 +18,9 @@ use super::{CONCURRENCY, Namespaces, Object, ObjectName, Query, Row, Watched, el
 
 /// `Namespace`.
 pub static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces").with_short(&["ns"]);
+
+/// So many kinds are worth a look at which API groups the hub serves.
+const MANY: usize = 10;
 
 /// Finds objects, and remembers which kinds the hub has.
 pub(super) struct Resolver<'a> {
@@ -262,8 +265,8 @@ impl<'a> Resolver<'a> {
 
     /// All objects of the kinds.
     async fn every(&self) -> Vec<Result<Object, Failure>> {
-        let Query { kinds, labels, is_typed, .. } = self.query;
-        let namespace = self.query.namespace(self.hub);
+        let Query { labels, is_typed, .. } = self.query;
+        let (kinds, namespace) = (self.served_kinds().await, self.query.namespace(self.hub));
         let lists = join_all(kinds.iter().map(|row| self.list(row.kind(), namespace, "", labels))).await;
         let some_kind_exists = lists.iter().any(|list| !matches!(list, Err(HubError::NoKind(_))));
         let seen: Vec<&str> =
@@ -291,6 +294,24 @@ impl<'a> Resolver<'a> {
             }
         }
         found
+    }
+}
+
+impl Resolver<'_> {
+    /// The kinds of the query. Of many, those whose API group the hub serves: one request instead of a list of each.
+    async fn served_kinds(&self) -> Vec<Row> {
+        let kinds = &self.query.kinds;
+        if kinds.len() < MANY {
+            return kinds.clone();
+        }
+        match self.hub.raw("/apis").await {
+            Ok(apis) => {
+                let groups: BTreeSet<&str> = items(&apis, "/groups").map(|group| text(group, "/name")).collect();
+                let is_served = |row: &&Row| row.kind().group.is_empty() || groups.contains(row.kind().group);
+                kinds.iter().filter(is_served).copied().collect()
+            }
+            Err(_) => kinds.clone(),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use hub::{HubClient, Resource};
 use serde_json::Value;
-use shared::kinds::Kind;
+use shared::kinds::{KINDS as KINDS_OF_TARGETS, Kind, TargetKind};
 use shared::object::text;
 use shared::text::name_some;
 
@@ -54,6 +54,9 @@ fn runs_by_itself(kind: &Kind, object: &Value) -> bool {
     let number = |path: &str| object.pointer(path).and_then(Value::as_u64);
     let owner = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let owner = owner.into_iter().flatten().find(|owner| owner["controller"] == true);
+    if owner.is_some_and(sleeps_too) {
+        return false;
+    }
     let owner = owner.map_or("", |owner| text(owner, "/kind"));
     match kind.kind {
         "Job" => !is_over(object),
@@ -62,6 +65,13 @@ fn runs_by_itself(kind: &Kind, object: &Value) -> bool {
         "ReplicationController" => number("/spec/replicas").is_none_or(|replicas| replicas > 0),
         _ => number("/status/desiredNumberScheduled") != Some(0) || number("/status/observedGeneration").is_none(),
     }
+}
+
+/// Whether the owner is of a kind of an operator that sleeps with the namespace.
+fn sleeps_too(owner: &Value) -> bool {
+    let group = text(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let is_of = |row: &&TargetKind| row.kind.group == group && row.kind.kind == text(owner, "/kind");
+    KINDS_OF_TARGETS.in_namespace().iter().any(is_of)
 }
 
 /// Whether a Job has ended or does not run.
@@ -106,6 +116,17 @@ mod tests {
         for (case, kind, object, runs) in [
             ("of a Deployment", replica_set, replicas(1, owned("Deployment")), false),
             ("of an Argo Rollout", replica_set, replicas(1, owned("Rollout")), true),
+            (
+                "of a sleeping one",
+                pod,
+                in_phase(
+                    "Running",
+                    json!([{
+                        "apiVersion": "postgresql.cnpg.io/v1", "kind": "Cluster", "name": "x", "controller": true,
+                    }]),
+                ),
+                false,
+            ),
             ("by itself", replica_set, replicas(1, json!([])), true),
             ("old", replica_set, replicas(0, owned("Rollout")), false),
             ("a controller", controller, replicas(2, json!([])), true),

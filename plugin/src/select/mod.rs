@@ -3,7 +3,6 @@
 mod whole;
 
 use hub::is_name;
-use shared::kinds::cron_job::IN_NAMESPACE;
 use shared::kinds::{Kinds, ShownKind, TargetKind};
 use view::{Namespaces, ObjectName, Query, Row};
 
@@ -119,7 +118,7 @@ pub(crate) fn parse(kinds: Kinds, words: &[String], flags: Flags<'_>) -> Result<
     }
     if let Some(name) = whole::named(words)? {
         let namespace = Namespaces::Whole(name);
-        return Ok(Query { kinds: rows(IN_NAMESPACE), namespace, is_typed: true, ..Query::default() });
+        return Ok(Query { kinds: rows(&kinds.in_namespace()), namespace, is_typed: true, ..Query::default() });
     }
     if let Some(row) = kinds.shown_named(first).filter(|_| words.len() > 1) {
         return Err(UsageError::OnlyShown(row.refusal_of(&format!("{}/{}", row.word, words[1]))));
@@ -190,7 +189,7 @@ fn named(kinds: Kinds, word: &str) -> Result<ObjectName, UsageError> {
     if COMMANDS.iter().any(|command| command == word) {
         return Err(UsageError::Command(word.to_owned()));
     }
-    Ok(ObjectName { kinds: rows(kinds.targets), word: None, name: checked(word)? })
+    Ok(ObjectName { kinds: rows(&kinds.without_a_type()), word: None, name: checked(word)? })
 }
 
 fn unknown(kinds: Kinds, word: &str) -> UsageError {
@@ -226,7 +225,9 @@ mod tests {
     fn understood(line: &str, flags: Flags<'_>) -> String {
         let words: Vec<String> = line.split_whitespace().map(Into::into).collect();
         let short = |kinds: &[Row]| match kinds.len() {
-            7 => "*".to_owned(),
+            8 => "*".to_owned(),
+            // Those of a namespace that operators run have no short name.
+            9.. => "all".to_owned(),
             _ => kinds.iter().map(|row| row.kind().short[0]).collect::<Vec<_>>().join("+"),
         };
         let query = match parse(KINDS, &words, flags) {
@@ -261,10 +262,10 @@ mod tests {
             ("cluster/abc", NAMES, "cluster/abc"),
             ("cj/report", NAMES, "cj/report"),
             ("cronjob report", NAMES, "cj/report"),
-            ("ns/shop", NAMES, "[deploy+sts+cj] in shop"),
-            ("namespace/shop", STATUS, "[deploy+sts+cj] in shop"),
-            ("namespaces/shop", NAMES, "[deploy+sts+cj] in shop"),
-            ("ns shop", NAMES, "[deploy+sts+cj] in shop"),
+            ("ns/shop", NAMES, "[all] in shop"),
+            ("namespace/shop", STATUS, "[all] in shop"),
+            ("namespaces/shop", NAMES, "[all] in shop"),
+            ("ns shop", NAMES, "[all] in shop"),
             ("cd/ns", NAMES, "cd/ns"),
             ("clusters", ALL, "[cluster]"),
             ("", STATUS, "[cd+cluster]"),

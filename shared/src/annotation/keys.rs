@@ -13,6 +13,9 @@ pub const REASON: &str = "hibernate.sh/reason";
 pub const REPLICAS: &str = "hibernate.sh/replicas";
 /// Whether a `CronJob` was suspended before it was put to sleep, `true` or `false`.
 pub const CRON_JOB_SUSPEND: &str = "hibernate.sh/cronjob-suspend";
+/// What a sleep has changed of an object of an operator's kind: a JSON object of JSON pointers and the values before, null
+/// for none.
+pub const BEFORE: &str = "hibernate.sh/before";
 /// Until when the target must stay awake, RFC 3339. Ignored once it has passed.
 pub const HOLD_AWAKE_UNTIL: &str = "hibernate.sh/hold-awake-until";
 /// Who holds the target awake. Stamped by the mutating webhook together with [`HOLD_AWAKE_UNTIL`], never by a client.

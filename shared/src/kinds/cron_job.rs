@@ -20,23 +20,25 @@ use serde_json::{Value, json};
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
-use super::row::TargetKind;
+use super::row::{Reader, TargetKind};
 use super::view::{Observed, StepRecord, View};
-use super::workload::{DEPLOYMENT, STATEFUL_SET, row, written_at};
+use super::workload::{DEPLOYMENT, STATEFUL_SET, row};
 use crate::admission::Settings;
 use crate::annotation::{annotation, format, keys, protected};
 use crate::power::Power;
 use crate::text::sanitize_to;
-use crate::workload::ownership::{SUSPEND, stale_record};
+use crate::workload::ownership::{SUSPEND, our_last_write, stale_record};
 use crate::workload::replicas::{ReplicasError, guarded, reason_change};
 
 /// `CronJob`.
 pub static CRON_JOB: TargetKind = TargetKind {
     deployed_field: Some("suspend"),
+    in_namespace: true,
+    stage: 1,
     asleep: "suspended",
     awake: "restored",
     is_listed: |record| record.observed != "Running" || record.more.contains_key(RECORDED),
-    read: |object| Ok(Box::new(CronJob(object))),
+    reader: Reader::Code(|object| Ok(Box::new(CronJob(object)))),
     ..row(Kind::namespaced("batch", &["v1"], "CronJob", "cronjobs").with_short(&["cj"]))
 };
 
@@ -69,7 +71,7 @@ impl Lifecycle for CronJob<'_> {
         let active = object.pointer("/status/active").and_then(Value::as_array).map_or(0, Vec::len);
         let observed = Observed {
             state: state.to_owned(),
-            since: written_at(object).filter(|_| state == "Hibernating"),
+            since: our_last_write(object).filter(|_| state == "Hibernating"),
             step: (state != "Running" && active > 0).then(|| StepRecord::waiting(format!("Jobs under way: {active}"))),
             ..Observed::default()
         };

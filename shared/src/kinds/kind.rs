@@ -26,6 +26,8 @@ pub struct Kind {
     pub aliases: &'static [&'static str],
     /// Whether objects live in namespaces.
     pub scope: Scope,
+    /// Whether kind and plural name it only together with the group, because the words alone mean another kind.
+    pub is_homonym: bool,
 }
 
 impl Kind {
@@ -36,7 +38,7 @@ impl Kind {
         kind: &'static str,
         plural: &'static str,
     ) -> Self {
-        Self { group, versions, kind, plural, short: &[], aliases: &[], scope: Scope::Namespaced }
+        Self { group, versions, kind, plural, short: &[], aliases: &[], scope: Scope::Namespaced, is_homonym: false }
     }
 
     /// A kind whose objects belong to no namespace.
@@ -59,6 +61,11 @@ impl Kind {
         Self { aliases, ..self }
     }
 
+    /// The same kind, whose kind and plural mean another kind where the group is left out.
+    pub const fn as_homonym(self) -> Self {
+        Self { is_homonym: true, ..self }
+    }
+
     /// Whether objects live in namespaces.
     pub fn is_namespaced(&self) -> bool {
         self.scope == Scope::Namespaced
@@ -69,10 +76,9 @@ impl Kind {
     pub fn is_named(&self, word: &str) -> bool {
         let word = word.to_ascii_lowercase();
         let (name, rest) = word.split_once('.').unwrap_or((&word, ""));
-        let known = self.kind.eq_ignore_ascii_case(name)
-            || self.plural == name
-            || self.short.contains(&name)
-            || self.aliases.contains(&name);
+        let is_short = self.short.contains(&name) || self.aliases.contains(&name);
+        let is_long = self.kind.eq_ignore_ascii_case(name) || self.plural == name;
+        let known = is_short || is_long && !(self.is_homonym && rest.is_empty());
         let version = rest.strip_suffix(self.group).and_then(|version| version.strip_suffix('.'));
         let served = version.is_some_and(|version| self.versions.contains(&version));
         known && (rest.is_empty() || rest == self.group || served)

@@ -10,9 +10,12 @@ pub mod cron_job;
 pub mod kind;
 pub mod kkp_cluster;
 pub mod lifecycle;
+pub mod operators;
 pub mod record;
 pub mod row;
 pub mod shown;
+mod sleep_reader;
+pub mod sleep_row;
 pub mod testing;
 pub mod view;
 pub mod workload;
@@ -24,7 +27,9 @@ pub use self::kind::{Kind, Scope};
 pub use self::kkp_cluster::KKP_CLUSTER;
 pub use self::lifecycle::{Advice, Change, Intent, Progress, TargetError, UNNOTICED};
 pub use self::record::{Governed, Instances, Key, Record, ScheduledChange};
-pub use self::row::{ByDefault, Column, Companion, Elsewhere, Rival, ShownKind, Shows, TargetKind, is_protected};
+pub use self::row::{
+    ByDefault, Column, Companion, Elsewhere, Reader, Rival, ShownKind, Shows, TargetKind, is_protected,
+};
 pub use self::shown::{
     CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, CLUSTER_SCHEDULE, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT, SCHEDULE,
 };
@@ -49,6 +54,25 @@ pub const KINDS: Kinds = Kinds {
         &CRON_JOB,
         &workload::CAPI_MACHINE_DEPLOYMENT,
         &workload::KKP_MACHINE_DEPLOYMENT,
+        &operators::CNPG,
+        &operators::EDB,
+        &operators::CNPG_SCHEDULED_BACKUP,
+        &operators::CNPG_POOLER,
+        &operators::ROLLOUT,
+        &operators::SCALED_OBJECT,
+        &operators::VIRTUAL_MACHINE,
+        &operators::CRUNCHY,
+        &operators::PERCONA_XTRADB,
+        &operators::PERCONA_MONGODB,
+        &operators::PERCONA_POSTGRES,
+        &operators::NOTEBOOK,
+        &operators::RAY_CLUSTER,
+        &operators::RAY_SERVICE,
+        &operators::SHOOT,
+        &operators::NODE_POOL,
+        &workload::DEPLOYMENT_CONFIG,
+        &operators::CASSANDRA,
+        &operators::CLICK_HOUSE,
     ],
     shown: &[
         &CLUSTER_POOL,
@@ -81,6 +105,16 @@ impl Kinds {
         self.in_rollouts().find(|row| row.kind.kind == kind)
     }
 
+    /// Kinds that a name without a TYPE may mean: not the many that operators run.
+    pub fn without_a_type(self) -> Vec<&'static TargetKind> {
+        self.targets.iter().copied().filter(|row| matches!(row.reader, Reader::Code(_))).collect()
+    }
+
+    /// Kinds that sleep with their whole namespace.
+    pub fn in_namespace(self) -> Vec<&'static TargetKind> {
+        self.targets.iter().copied().filter(|row| row.in_namespace).collect()
+    }
+
     /// Kinds that `--all` and `-l` select without a TYPE.
     pub fn defaults(self) -> Vec<&'static TargetKind> {
         self.targets.iter().copied().filter(|row| row.by_default == ByDefault::Always).collect()
@@ -103,10 +137,10 @@ impl Kinds {
         columns
     }
 
-    /// All types that can be put to sleep, with their short names, for messages.
+    /// The types that a name alone may mean, with their short names, for messages: `kinds` lists all.
     pub fn known_types(self) -> String {
         let name = |row: &&TargetKind| format!("{} ({})", row.kind.resource_name(), row.kind.short.join(", "));
-        self.targets.iter().map(name).collect::<Vec<_>>().join(", ")
+        self.without_a_type().iter().map(name).collect::<Vec<_>>().join(", ")
     }
 }
 

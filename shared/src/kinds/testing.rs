@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::lifecycle::Lifecycle;
-use super::row::STOP_START;
+use super::row::{Reader, STOP_START};
 use super::view::View;
 use super::{ByDefault, Change, Column, Intent, Kind, Progress, Record, TargetError, TargetKind};
 use crate::admission::Settings;
@@ -38,7 +38,9 @@ pub static SANDBOX: TargetKind = TargetKind {
     control_plane: None,
     in_rollouts: Some(STOP_START),
     is_listed: |_| true,
-    read: |object| Ok(Box::new(Sandbox(object))),
+    in_namespace: false,
+    stage: 5,
+    reader: Reader::Code(|object| Ok(Box::new(Sandbox(object)))),
 };
 
 #[derive(Debug)]

@@ -55,6 +55,12 @@ fn a_type_has_many_names() {
         ("machinedeployment.cluster.x-k8s.io", vec![capi]),
         ("md.cluster.k8s.io", vec![kkp]),
         ("machinedeployments.v1beta1.cluster.x-k8s.io", vec![capi]),
+        // A rollout is ours, and a cluster KKP's.
+        ("cnpg", vec![("postgresql.cnpg.io", "Cluster")]),
+        ("clusters.postgresql.cnpg.io", vec![("postgresql.cnpg.io", "Cluster")]),
+        ("rollout", vec![]),
+        ("ro", vec![("argoproj.io", "Rollout")]),
+        ("rollouts.argoproj.io", vec![("argoproj.io", "Rollout")]),
         ("pod", vec![]),
         ("deploy.", vec![("apps", "Deployment")]),
         ("deploy.x", vec![]),
@@ -116,7 +122,8 @@ fn messages_list_every_type() {
     assert_eq!(
         KINDS.known_types(),
         "clusterdeployments.hive.openshift.io (cd), clusters.kubermatic.k8c.io (cluster), deployments.apps (deploy), \
-         statefulsets.apps (sts), cronjobs.batch (cj), machinedeployments.cluster.x-k8s.io (md), machinedeployments.cluster.k8s.io (md)"
+         statefulsets.apps (sts), cronjobs.batch (cj), machinedeployments.cluster.x-k8s.io (md), machinedeployments.cluster.k8s.io (md), \
+         deploymentconfigs.apps.openshift.io (dc)"
     );
     assert!(WITH_SANDBOX.known_types().ends_with(", sandboxes.test.hibernate.sh (sbx)"));
     assert_eq!(

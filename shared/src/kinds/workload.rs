@@ -1,27 +1,30 @@
 //! Workloads: objects whose size is `spec.replicas`. Asleep is 0 replicas, with the former count in an annotation.
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
-use super::row::{BY_CHANGE, ByDefault, INSTANCES, TargetKind};
+use super::row::{BY_CHANGE, ByDefault, INSTANCES, Reader, TargetKind};
 use super::view::{Observed, StepRecord, View};
 use crate::admission::Settings;
 use crate::annotation::{annotation, keys};
-use crate::object::managed_fields::{self, entries, manager};
 use crate::power::Power;
 use crate::text::{count, sanitize_to};
-use crate::workload::ownership;
+use crate::workload::ownership::{self, our_last_write};
 use crate::workload::replicas::{self, ReplicasError, Step};
 
 /// `Deployment`.
-pub static DEPLOYMENT: TargetKind =
-    row(Kind::namespaced("apps", &["v1"], "Deployment", "deployments").with_short(&["deploy"]));
+pub static DEPLOYMENT: TargetKind = TargetKind {
+    in_namespace: true,
+    ..row(Kind::namespaced("apps", &["v1"], "Deployment", "deployments").with_short(&["deploy"]))
+};
 /// `StatefulSet`.
-pub static STATEFUL_SET: TargetKind =
-    row(Kind::namespaced("apps", &["v1"], "StatefulSet", "statefulsets").with_short(&["sts"]));
+pub static STATEFUL_SET: TargetKind = TargetKind {
+    in_namespace: true,
+    stage: 3,
+    ..row(Kind::namespaced("apps", &["v1"], "StatefulSet", "statefulsets").with_short(&["sts"]))
+};
 /// `MachineDeployment` of Cluster API.
 pub static CAPI_MACHINE_DEPLOYMENT: TargetKind =
     row(Kind::namespaced("cluster.x-k8s.io", &["v1beta2", "v1beta1"], "MachineDeployment", "machinedeployments")
@@ -30,6 +33,12 @@ pub static CAPI_MACHINE_DEPLOYMENT: TargetKind =
 pub static KKP_MACHINE_DEPLOYMENT: TargetKind =
     row(Kind::namespaced("cluster.k8s.io", &["v1alpha1"], "MachineDeployment", "machinedeployments")
         .with_short(&["md"]));
+
+/// `DeploymentConfig` of `OpenShift`, whose count and status are those of a Deployment.
+pub static DEPLOYMENT_CONFIG: TargetKind = TargetKind {
+    in_namespace: true,
+    ..row(Kind::namespaced("apps.openshift.io", &["v1"], "DeploymentConfig", "deploymentconfigs").with_short(&["dc"]))
+};
 
 /// Every kind of workload.
 pub const ROWS: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CAPI_MACHINE_DEPLOYMENT, &KKP_MACHINE_DEPLOYMENT];
@@ -55,7 +64,9 @@ pub(super) const fn row(kind: Kind) -> TargetKind {
         in_rollouts: None,
         // Only workloads that sleep or have slept are of interest.
         is_listed: |record| record.replicas == Some(0) || record.recorded_replicas.is_some(),
-        read: |object| Ok(Box::new(Workload(object))),
+        in_namespace: false,
+        stage: 2,
+        reader: Reader::Code(|object| Ok(Box::new(Workload(object)))),
     }
 }
 
@@ -78,7 +89,7 @@ impl Lifecycle for Workload<'_> {
         };
         let observed = Observed {
             state: state.to_owned(),
-            since: written_at(object).filter(|_| replicas == 0),
+            since: our_last_write(object).filter(|_| replicas == 0),
             step: message.map(StepRecord::waiting),
             ..Observed::default()
         };
@@ -176,14 +187,9 @@ fn dropped(object: &Value) -> Option<String> {
     })
 }
 
-/// When one of our programs last wrote the object, as the API server recorded it.
-pub(super) fn written_at(object: &Value) -> Option<Timestamp> {
-    let ours = entries(object).filter(|entry| [keys::PLUGIN, keys::CONTROLLER].contains(&manager(entry)));
-    ours.filter_map(managed_fields::written_at).max()
-}
-
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;

@@ -1,6 +1,7 @@
 //! Who owns what a sleep changes (`spec.replicas`, `spec.suspend`) and its record: the field managers in
 //! `metadata.managedFields`.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::replicas::replicas;
@@ -37,6 +38,12 @@ pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
     }
     let at = written_at(writer).map(|at| format!(" at {}", format::seconds(at))).unwrap_or_default();
     Some(format!("recorded by {}{at}", sanitize_to(name, MAX_NAME)))
+}
+
+/// When one of our programs last wrote the object, as the API server recorded it.
+pub fn our_last_write(object: &Value) -> Option<Timestamp> {
+    let ours = entries(object).filter(|entry| [keys::PLUGIN, keys::CONTROLLER].contains(&manager(entry)));
+    ours.filter_map(written_at).max()
 }
 
 /// The JSON patch by which a manager gives up `spec.replicas` or `spec.suspend` of a workload that is awake, so that a

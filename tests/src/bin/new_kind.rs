@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use shared::admission::Settings;
 use shared::kinds::lifecycle::Lifecycle;
-use shared::kinds::row::{BY_CHANGE, STOP_START};
+use shared::kinds::row::{BY_CHANGE, Reader, STOP_START};
 use shared::kinds::view::Observed;
 use shared::kinds::{
     ByDefault, CLUSTER_DEPLOYMENT, Change, Intent, KINDS, Kind, Kinds, Progress, TargetError, TargetKind, View,
@@ -35,7 +35,9 @@ static WORKSPACE: TargetKind = TargetKind {
     control_plane: None,
     in_rollouts: Some(STOP_START),
     is_listed: |_| true,
-    read: |object| Ok(Box::new(Workspace::deserialize(object)?)),
+    in_namespace: false,
+    stage: 5,
+    reader: Reader::Code(|object| Ok(Box::new(Workspace::deserialize(object)?))),
 };
 
 shared::hub_kinds! {

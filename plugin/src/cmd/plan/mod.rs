@@ -179,7 +179,7 @@ async fn outlook(
         join(sync_object(hub, plan, &target), verdict::ask(hub, &args.field_manager, &target, end)).await;
     let record = target.record()?;
     let facts = HubFacts { object: &target.object, is_synced, now: Timestamp::now() };
-    let HubFindings { mut judged, others } = (target.row.read)(&target.object)?.findings(facts);
+    let HubFindings { mut judged, others } = target.row.read(&target.object)?.findings(facts);
     judged.extend(reverts::of(&target, autoscalers));
     let mut findings = verdict::weigh(plan.rules.as_ref(), judged, verdict.as_ref());
     findings.extend(others);
@@ -212,7 +212,7 @@ async fn fresh(
     target: &Target,
     preflight: &'static dyn Preflight,
 ) -> Result<(Value, Briefing), Problem> {
-    let write = Write { dry_run: false, manager: args.field_manager.clone() };
+    let write = Write { dry_run: false, manager: args.field_manager.clone(), strict: false };
     let limit = args.timeout.0;
     Err(match preflight::ask(hub, target, preflight, Timestamp::now(), &write, limit).await? {
         Outcome::Answered { object, briefing } => return Ok((object, briefing)),

@@ -128,7 +128,7 @@ fn found(groups: &[CanaryGroup], outlooks: &[Outlook]) -> Vec<CanaryGroup> {
 /// the hub knows. What another webhook or a policy refuses is deferred: the controller's account may be exempt.
 fn subject(groups: &[CanaryGroup], upgrades: &BTreeMap<String, String>, outlook: &Outlook) -> Subject {
     let target = &outlook.target;
-    let read = (target.row.read)(&target.object).ok();
+    let read = target.row.read(&target.object).ok();
     let platform = read.as_ref().and_then(|read| read.describe(Record::default()).platform).unwrap_or_default();
     let mut object = read.map(|read| read.view(Some(&Settings::serving(&[&platform])))).unwrap_or_default();
     let blocks = |code: &str| {

@@ -66,7 +66,7 @@ async fn others(PowerRequest { hub, intent, .. }: PowerRequest<'_>, plans: &[Pla
     let mut advised = Vec::new();
     for one in plans.iter().flatten() {
         let target = &one.target;
-        let (Ok(Change::Patch { patch, .. }), Ok(read)) = (&one.change, (target.row.read)(&target.object)) else {
+        let (Ok(Change::Patch { patch, .. }), Ok(read)) = (&one.change, target.row.read(&target.object)) else {
             continue;
         };
         let advice = read.advice(intent, patch);

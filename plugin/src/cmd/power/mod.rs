@@ -3,14 +3,18 @@
 mod advice;
 mod confirm;
 mod namespace;
+mod owners;
 mod report;
 mod write;
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use shared::kinds::row::Reader;
 use shared::kinds::{Intent, Kinds};
 use shared::power::Power;
+use shared::text::name_some;
 use view::target::Target;
 
 use self::report::{Done, Reporter};
@@ -26,6 +30,11 @@ use crate::output::{self, nothing_found};
 use crate::read::untouched;
 use crate::select::{Flags, parse};
 use crate::wait::{self, Request, Waiting};
+
+/// How long a stage of a namespace is waited for before the next one.
+const STAGE: Duration = Duration::from_mins(5);
+/// How many objects a note names that are left to their owners.
+const CHILDREN: usize = 10;
 
 /// Puts targets to sleep or wakes them: each by itself, or all by a rollout if a flag of one is given.
 ///
@@ -51,9 +60,17 @@ pub(crate) async fn run(
     let plan =
         |target: Result<Target, _>| -> PlanResult { Ok(TargetPlan::new(target.map_err(Failure::from)?, &intent)) };
     let plans: Vec<PlanResult> = view::targets(&hub, &query).await.into_iter().map(plan).collect();
-    if let Some(name) = query.whole() {
-        namespace::check(kinds, &hub, name, &plans).await?;
-    }
+    let plans = match query.whole() {
+        Some(name) => {
+            namespace::check(kinds, &hub, name, &plans).await?;
+            let (plans, children) = owners::without_children(plans);
+            if !children.is_empty() {
+                output::note(&format!("left to their owners in this namespace: {}", name_some(&children, CHILDREN)));
+            }
+            plans
+        }
+        None => plans,
+    };
     if plans.is_empty() {
         output::note(&nothing_found(query.searched(&hub)));
         return Ok(Exit::Done);
@@ -93,20 +110,46 @@ async fn each(
             return Ok(exit);
         }
     }
-    let begin = Instant::now();
-    let reporter = Reporter::new(&args.write, everywhere, plans.len());
-    let (done, mut exits) = Writer::new(request).all(plans, reporter).await;
-    if args.wait && args.write.changes() {
-        let followed = done.iter().filter(|done| done.will_reach);
-        let waiting: Vec<Waiting<'_>> = followed
-            .map(|Done { target, changed, requested, .. }| {
-                let request = requested.map(|at| Request::new(at, args.timeout.0));
-                Waiting { target, action: intent.power, begin, changed: *changed, request }
-            })
-            .collect();
-        exits.extend(wait::all(hub, &waiting, args.timeout.0, args.write.output.is_some()).await);
+    let mut reporter = Reporter::new(&args.write, everywhere, plans.len());
+    let writer = Writer::new(request);
+    let mut exits = Vec::new();
+    let mut stages = stages(plans, intent.power).into_iter().peekable();
+    while let Some(stage) = stages.next() {
+        let begin = Instant::now();
+        let (done, failed) = writer.all(stage, &mut reporter).await;
+        exits.extend(failed);
+        if args.wait && args.write.changes() {
+            let followed = done.iter().filter(|done| done.will_reach);
+            let waiting: Vec<Waiting<'_>> = followed
+                .map(|Done { target, changed, requested, .. }| {
+                    let request = requested.map(|at| Request::new(at, args.timeout.0));
+                    Waiting { target, action: intent.power, begin, changed: *changed, request }
+                })
+                .collect();
+            // What does not come in time is reported, and the next stage goes on: half asleep is better than all awake.
+            let own = args.timeout.0;
+            let limit = if stages.peek().is_some() { Some(own.map_or(STAGE, |own| own.min(STAGE))) } else { own };
+            exits.extend(wait::all(hub, &waiting, limit, args.write.output.is_some()).await);
+        }
     }
     Ok(Exit::of(exits))
+}
+
+/// In the order in which they are written: all at once, unless a kind that an operator runs is among them.
+fn stages(plans: Vec<PlanResult>, power: Power) -> Vec<Vec<PlanResult>> {
+    let is_row = |plan: &TargetPlan| matches!(plan.target.row.reader, Reader::Row(_));
+    if !plans.iter().flatten().any(is_row) {
+        return vec![plans];
+    }
+    let mut stages = BTreeMap::<u8, Vec<PlanResult>>::new();
+    for plan in plans {
+        let stage = plan.as_ref().map_or(0, |plan| plan.target.row.stage);
+        stages.entry(stage).or_default().push(plan);
+    }
+    match power {
+        Power::Hibernating => stages.into_values().collect(),
+        Power::Running => stages.into_values().rev().collect(),
+    }
 }
 
 /// What some kinds do not have.

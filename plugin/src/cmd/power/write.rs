@@ -6,7 +6,9 @@ use hub::error::HubError;
 use hub::middleware::with_warnings;
 use hub::{HubClient, Resource, Write, patched};
 use serde_json::Value;
+use shared::kinds::row::Reader;
 use shared::kinds::{Change, Companion, Intent};
+use shared::power::Power;
 use shared::workload::ownership;
 use view::CONCURRENCY;
 use view::target::{Target, get_companion};
@@ -33,7 +35,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes to all targets at the same time, and reports them in the order given as soon as they are done.
-    pub(super) async fn all(&self, plans: Vec<PlanResult>, mut reporter: Reporter<'_>) -> (Vec<Done>, Vec<Exit>) {
+    pub(super) async fn all(&self, plans: Vec<PlanResult>, reporter: &mut Reporter<'_>) -> (Vec<Done>, Vec<Exit>) {
         let (mut done, mut exits) = (Vec::new(), Vec::new());
         let mut work = stream::iter(plans).map(|one| self.outcome(one)).buffered(CONCURRENCY);
         while let Some(outcome) = work.next().await {
@@ -110,7 +112,10 @@ impl<'a> Writer<'a> {
         match self.dry_run {
             DryRun::Client => Ok(patched(&target.object, patch)),
             DryRun::None | DryRun::Server => {
-                self.hub.patch(target.resource, &target.namespace, &target.name, patch, &self.settings).await
+                // An old definition does not have the field of a row. A wake must pass all the same.
+                let strict = self.intent.power == Power::Hibernating && matches!(target.row.reader, Reader::Row(_));
+                let settings = Write { strict, ..self.settings.clone() };
+                self.hub.patch(target.resource, &target.namespace, &target.name, patch, &settings).await
             }
         }
     }

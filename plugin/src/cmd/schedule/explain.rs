@@ -38,7 +38,7 @@ pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) ->
     if scheduled_as(target.row).is_none() {
         return Err(ScheduleError::Unscheduled { what: target.full_name() }.into());
     }
-    let view = (target.row.read)(&target.object)?.view(None);
+    let view = target.row.read(&target.object)?.view(None);
     let (all, failures) = Schedules::list(&hub, Some(&target.namespace)).await;
     for failure in failures {
         output::warning(&format!("{failure}: not all schedules that may govern the target are known"));
@@ -149,7 +149,7 @@ mod tests {
             "metadata": { "name": "demo", "namespace": "team", "annotations": annotations },
             "spec": { "baseDomain": "d", "clusterName": "demo", "installed": true, "platform": {} },
         });
-        (CLUSTER_DEPLOYMENT.read)(&object).unwrap().view(None)
+        CLUSTER_DEPLOYMENT.read(&object).unwrap().view(None)
     }
 
     #[test]

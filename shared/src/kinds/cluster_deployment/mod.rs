@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::kind::Kind;
 use super::lifecycle::{Advice, Change, HubFacts, HubFindings, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
-use super::row::{ByDefault, Column, INSTANCES, PLATFORM, REGION, Rival, STOP_START, TargetKind};
+use super::row::{ByDefault, Column, INSTANCES, PLATFORM, REGION, Reader, Rival, STOP_START, TargetKind};
 use super::view::View;
 use crate::admission::Settings;
 use crate::hive::api::ClusterDeployment;
@@ -52,7 +52,9 @@ pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
     control_plane: None,
     in_rollouts: Some(STOP_START),
     is_listed: |_| true,
-    read: |object| Ok(Box::new(ClusterDeployment::deserialize(object)?)),
+    in_namespace: false,
+    stage: 5,
+    reader: Reader::Code(|object| Ok(Box::new(ClusterDeployment::deserialize(object)?))),
 };
 
 impl Lifecycle for ClusterDeployment {

@@ -19,7 +19,7 @@ use self::state::{certificates, more, warnings};
 use super::kind::Kind;
 use super::lifecycle::{Change, HubFacts, HubFindings, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
-use super::row::{ByDefault, Column, Deadlines, Elsewhere, PLATFORM, Plan, REGION, TargetKind};
+use super::row::{ByDefault, Column, Deadlines, Elsewhere, PLATFORM, Plan, REGION, Reader, TargetKind};
 use super::view::View;
 use crate::admission::Settings;
 use crate::kkp::api::{Cluster, NAMESPACE_PREFIX};
@@ -62,7 +62,9 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
     // The limits of all phases add up to more: what is slower is worth a person's look.
     in_rollouts: Some(Deadlines { sleep: Duration::from_mins(45), wake: Duration::from_mins(45) }),
     is_listed: |_| true,
-    read: |object| Ok(Box::new(Cluster::deserialize(object)?)),
+    in_namespace: false,
+    stage: 5,
+    reader: Reader::Code(|object| Ok(Box::new(Cluster::deserialize(object)?))),
 };
 
 /// What the request on the object asks for.

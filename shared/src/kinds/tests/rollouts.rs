@@ -49,7 +49,7 @@ impl World {
         let views: Vec<View> = self
             .objects
             .iter()
-            .map(|one| (self.row.read)(one).unwrap().view(Some(&Settings::serving(&["aws"]))))
+            .map(|one| self.row.read(one).unwrap().view(Some(&Settings::serving(&["aws"]))))
             .collect();
         let group = |view: &View| self.members.as_ref().map_or(Some(0), |members| members.group(view.identity.uid));
         let grouped: Vec<(usize, usize)> =
@@ -74,7 +74,7 @@ impl World {
         for (index, mark) in &planned.starts {
             let (at, object) = (grouped[*index].0, &self.objects[grouped[*index].0]);
             let claim = Mark { since: crate::annotation::format::seconds(self.now), ..mark.clone() };
-            let patch = start_patch(&self.rollout, &*(self.row.read)(object).unwrap(), &views[at], &claim, self.now);
+            let patch = start_patch(&self.rollout, &*self.row.read(object).unwrap(), &views[at], &claim, self.now);
             json_patch::merge(&mut self.objects[at], &patch);
             started.push(views[at].identity.name.clone());
         }
@@ -190,7 +190,7 @@ fn rules_of_kkp_refuse_or_wait() {
     let change = |change: Value| {
         let mut object = cluster(0);
         json_patch::merge(&mut object, &change);
-        let view = (KKP_CLUSTER.read)(&object).unwrap().view(Some(&Settings::serving(&["aws"])));
+        let view = KKP_CLUSTER.read(&object).unwrap().view(Some(&Settings::serving(&["aws"])));
         (view.obstacles.refused, view.obstacles.not_asleep_before.map(|(_, why)| why), view.obstacles.waits)
     };
     let none = (None, None, None);

@@ -1,0 +1,189 @@
+//! The rows: against upstream's definitions, by the table of the reader, and by the steps that each operator writes.
+
+mod schema;
+mod steps;
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::annotation::keys;
+use crate::kinds::sleep_row::{Range, Scalar, Switch};
+use crate::kinds::{Change, Intent, KINDS, TargetError};
+use crate::power::Power;
+
+/// Every kind that is a row.
+fn rows() -> Vec<(&'static TargetKind, &'static SleepRow)> {
+    let row = |kind: &&'static TargetKind| if let Reader::Row(row) = kind.reader { Some((*kind, row)) } else { None };
+    KINDS.targets.iter().filter_map(row).collect()
+}
+
+fn object(annotations: &Value, spec: &Value) -> Value {
+    json!({
+        "metadata": { "name": "one", "namespace": "shop", "resourceVersion": "7", "annotations": annotations },
+        "spec": spec,
+    })
+}
+
+fn asked(kind: &TargetKind, object: &Value, power: Power, queried: bool) -> Result<Change, TargetError> {
+    let now = Timestamp::UNIX_EPOCH;
+    kind.change(object, &Intent { power, reason: None, end: None, now, queried, force: false })
+}
+
+/// The object after a change, and what is said of it.
+fn after(kind: &TargetKind, object: &Value, power: Power) -> (Value, String) {
+    match asked(kind, object, power, true) {
+        Ok(Change::Patch { patch, message, .. }) => {
+            let mut after = object.clone();
+            json_patch::merge(&mut after, &patch);
+            (after, message)
+        }
+        Ok(Change::None { message, .. } | Change::RequestCheck { message, .. }) => (object.clone(), message),
+        Err(error) => (object.clone(), error.to_string()),
+    }
+}
+
+#[test]
+fn the_table_of_the_reader() {
+    use Power::{Hibernating, Running};
+    let ours = |before: &Value| json!({ keys::BEFORE: before.to_string() });
+    let recorded = ours(&json!({ "/spec/suspend": null }));
+    let both = |one: &Value, other: &Value| {
+        let mut all = one.clone();
+        json_patch::merge(&mut all, other);
+        all
+    };
+    let (on, off, none) = (json!({ "suspend": true }), json!({ "suspend": false }), json!({}));
+    let protected = json!({ keys::PROTECTED: "true" });
+    for (row, annotations, spec, power, says) in [
+        ("O1", &none, &off, Hibernating, "hibernation requested"),
+        ("O1", &recorded, &none, Hibernating, "hibernation requested"),
+        ("O2", &protected, &off, Hibernating, "it is protected"),
+        ("O3", &none, &on, Hibernating, "unchanged (asleep already: a resume leaves it so)"),
+        ("O4", &recorded, &on, Hibernating, "unchanged"),
+        ("O6", &recorded, &on, Running, "resume requested"),
+        ("O6", &both(&recorded, &protected), &on, Running, "resume requested"),
+        ("O7", &none, &on, Running, "left asleep (nothing recorded)"),
+        ("O8", &json!({ keys::BEFORE: "x" }), &on, Running, "annotation hibernate.sh/before: it is no JSON object"),
+        (
+            "O8",
+            &ours(&json!({ "/spec/suspend": 3 })),
+            &on,
+            Running,
+            "annotation hibernate.sh/before: found 3 for /spec/suspend",
+        ),
+        (
+            "O8",
+            &ours(&json!({ "/spec/template": true })),
+            &on,
+            Running,
+            "annotation hibernate.sh/before: found \"/spec/template\"",
+        ),
+        ("O10", &none, &off, Running, "unchanged"),
+        ("O11", &recorded, &off, Running, "already awake, stale record removed"),
+    ] {
+        let (_, found) = after(&RAY_CLUSTER, &object(annotations, spec), power);
+        assert!(found.starts_with(says), "{row} {annotations} {spec}: {found}");
+    }
+    let named = asked(&RAY_CLUSTER, &object(&none, &on), Running, false).unwrap_err().to_string();
+    assert!(named.ends_with("wake it by hand, by setting /spec/suspend to false"), "O7: {named}");
+}
+
+#[test]
+fn o5_a_machine_that_does_not_run_is_left_as_it_is() {
+    let status = json!({ "printableStatus": "Stopped", "runStrategy": "RerunOnFailure" });
+    let mut stopped = object(&json!({}), &json!({ "runStrategy": "RerunOnFailure" }));
+    stopped["status"] = status;
+    let (_, says) = after(&VIRTUAL_MACHINE, &stopped, Power::Hibernating);
+    assert_eq!(says, "unchanged (it does not run: a resume leaves it so)");
+    for (strategy, says) in [("Once", "its runStrategy is Once"), ("Manual", "its runStrategy is Manual")] {
+        let once = object(&json!({}), &json!({ "runStrategy": strategy }));
+        assert!(after(&VIRTUAL_MACHINE, &once, Power::Hibernating).1.starts_with(says), "{strategy}");
+    }
+    let neither = after(&VIRTUAL_MACHINE, &object(&json!({}), &json!({})), Power::Hibernating).1;
+    assert!(neither.starts_with("it has none of /spec/runStrategy, /spec/running"), "{neither}");
+}
+
+#[test]
+fn o9_what_others_have_set_since_is_left() {
+    let mut slept = object(&json!({ keys::BEFORE: r#"{"/spec/suspend":null}"# }), &json!({ "suspend": true }));
+    slept["metadata"]["managedFields"] = json!([
+        {
+            "manager": "kubectl-hibernate", "time": "2026-11-21T09:00:00Z",
+            "fieldsV1": { "f:metadata": { "f:annotations": { "f:hibernate.sh/before": {} } } },
+        },
+        { "manager": "helm", "time": "2026-11-21T10:00:00Z", "fieldsV1": { "f:spec": { "f:suspend": {} } } },
+    ]);
+    let (left, says) = after(&RAY_CLUSTER, &slept, Power::Running);
+    assert!(says.starts_with("left asleep: others have set it since (recorded by kubectl-hibernate at "), "{says}");
+    assert_eq!((&left["spec"]["suspend"], &left["metadata"]["annotations"]), (&json!(true), &json!({})));
+}
+
+/// A value that a switch may have while its object is awake.
+fn awake(switch: &Switch) -> BoxedStrategy<Value> {
+    let some = match switch.range {
+        Range::Bool => Just(json!(switch.absent == Scalar::Bool(true))).boxed(),
+        Range::Count => (1_u64..=10_000).prop_map(Value::from).boxed(),
+        Range::Words(words) => proptest::sample::select(words.to_vec()).prop_map(Value::from).boxed(),
+        Range::Numbers => (0_u64..=9, 1_u64..=10_000).prop_map(|(min, max)| json!({ "min": min, "max": max })).boxed(),
+        Range::NumberText => (1_u64..=10_000).prop_map(|number| number.to_string().into()).boxed(),
+        Range::Nothing => Just(Value::Null).boxed(),
+    };
+    if switch.only_present { some } else { prop_oneof![some, Just(Value::Null)].boxed() }
+}
+
+/// An object of a row that is awake.
+fn any_awake() -> impl Strategy<Value = (&'static TargetKind, Value)> {
+    proptest::sample::select(rows()).prop_flat_map(|(kind, row)| {
+        let switches: Vec<&'static Switch> = row.switches.iter().collect();
+        // Of fields with one meaning an object has one.
+        let only = switches.iter().any(|switch| switch.only_present);
+        (0..switches.len()).prop_flat_map(move |at| {
+            let present: Vec<&'static Switch> = if only { vec![switches[at]] } else { switches.clone() };
+            let values: Vec<BoxedStrategy<Value>> = present.iter().map(|switch| awake(switch)).collect();
+            let places: Vec<&'static str> = present.iter().map(|switch| switch.at).collect();
+            values.prop_map(move |values| {
+                let mut object = object(&json!({ "other": "kept" }), &json!({ "other": 7 }));
+                for (place, value) in places.iter().zip(values) {
+                    if !value.is_null() {
+                        crate::kinds::sleep_reader::put(&mut object, place, value);
+                    }
+                }
+                (kind, object)
+            })
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_wake_undoes_a_sleep((kind, object) in any_awake()) {
+        let (asleep, says) = after(kind, &object, Power::Hibernating);
+        prop_assert_eq!(says, "hibernation requested");
+        prop_assert_eq!(kind.record(&asleep).unwrap().desired, "Hibernating");
+        let (again, says) = after(kind, &asleep, Power::Hibernating);
+        prop_assert_eq!((&again, says.as_str()), (&asleep, "unchanged"));
+        let (woken, says) = after(kind, &asleep, Power::Running);
+        prop_assert_eq!(says, "resume requested");
+        prop_assert_eq!(without_empty(&woken), without_empty(&object));
+    }
+
+    #[test]
+    fn a_record_never_writes_what_is_none_of_its_row((kind, object) in any_awake(), text in "[\\PC]{0,40}", place in "(/[a-z]{1,9}){1,3}") {
+        let (mut asleep, _) = after(kind, &object, Power::Hibernating);
+        for record in [text.clone(), json!({ place.clone(): text }).to_string(), json!({ place: { "image": "x" } }).to_string()] {
+            asleep["metadata"]["annotations"][keys::BEFORE] = record.into();
+            let before = asleep.clone();
+            let (woken, _) = after(kind, &asleep, Power::Running);
+            prop_assert_eq!(&woken["spec"], &before["spec"]);
+        }
+    }
+}
+
+/// Without members that are empty objects: a merge patch leaves them behind.
+fn without_empty(object: &Value) -> Value {
+    let Value::Object(members) = object else { return object.clone() };
+    let members = members.iter().map(|(name, value)| (name.clone(), without_empty(value)));
+    Value::Object(members.filter(|(_, value)| *value != json!({})).collect())
+}

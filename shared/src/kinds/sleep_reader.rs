@@ -1,0 +1,395 @@
+//! The one reader of kinds that are rows of data.
+//!
+//! | # | asked | as it is | record | answer |
+//! |---|---|---|---|---|
+//! | O1 | sleep | awake | any | the switches are set, what was there is recorded |
+//! | O2 | sleep | awake, protected or an obstacle | any | refused |
+//! | O3 | sleep | asked to sleep | none | nothing: others did it, and a wake leaves it |
+//! | O4 | sleep | asked to sleep | ours | nothing |
+//! | O5 | sleep | stopped by itself, where objects do that | any | nothing, for the same reason |
+//! | O6 | wake | asked to sleep | ours | what was there is restored, the record removed |
+//! | O7 | wake | asked to sleep | none | nothing for one of many; an error for one that is named |
+//! | O8 | wake | asked to sleep | malformed, or out of range | error that names the annotation |
+//! | O9 | wake | asked to sleep, by others since | ours | left as it is, the record removed |
+//! | O10 | wake | awake | none | nothing: it is awake |
+//! | O11 | wake | awake | any | the stale record is removed |
+//!
+//! Patches carry the resourceVersion, and record and switches are one patch.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::lifecycle::{Change, HubFacts, HubFindings, Intent, Lifecycle, Progress, REFUSED, TargetError};
+use super::record::Record;
+use super::sleep_row::{At, Obstacle, Phase, Range, Scalar, Seen, SleepRow, State, Switch, Test};
+use super::view::{Observed, StepRecord, View};
+use crate::admission::Settings;
+use crate::annotation::{annotation, format, keys, protected};
+use crate::finding::Finding;
+use crate::object::items;
+use crate::power::Power;
+use crate::text::sanitize_to;
+use crate::workload::ownership::{our_last_write, stale_record};
+use crate::workload::replicas::{ReplicasError, guarded, reason_change};
+
+/// Most characters of a record: a few short values.
+const MAX_RECORD: usize = 1_024;
+/// Characters that a message shows of what an operator or a record says.
+const MAX_TEXT: usize = 200;
+/// Largest count that is restored.
+const MAX_COUNT: u64 = 10_000;
+/// Members of an object of numbers.
+const MAX_MEMBERS: usize = 8;
+/// Codes of findings.
+const STAYS: &str = "StaysBilled";
+const LOSES: &str = "Loses";
+
+/// An object of a kind that is a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowObject<'a> {
+    pub(super) row: &'static SleepRow,
+    pub(super) object: &'a Value,
+}
+
+impl Scalar {
+    pub(super) fn value(self, now: Timestamp) -> Value {
+        match self {
+            Self::Now => format::seconds(now).into(),
+            Self::Bool(value) => value.into(),
+            Self::Number(value) => value.into(),
+            Self::Text(value) => value.into(),
+            Self::None => Value::Null,
+        }
+    }
+}
+
+impl Range {
+    /// Whether a value may be restored. Records are input: users may edit them.
+    fn has(self, value: &Value) -> bool {
+        let is_count = |number: u64, least: u64| (least..=MAX_COUNT).contains(&number);
+        match self {
+            _ if value.is_null() => true,
+            Self::Bool => value.is_boolean(),
+            Self::Count => value.as_u64().is_some_and(|number| is_count(number, 1)),
+            Self::Words(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Self::NumberText => {
+                value.as_str().and_then(|text| text.parse().ok()).is_some_and(|number| is_count(number, 0))
+            }
+            Self::Numbers => {
+                let is_number = |value: &Value| value.as_u64().is_some_and(|number| is_count(number, 0));
+                value.as_object().is_some_and(|members| members.len() <= MAX_MEMBERS && members.values().all(is_number))
+            }
+            Self::Nothing => false,
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Bool => "true or false".to_owned(),
+            Self::Count => format!("a number from 1 to {MAX_COUNT}"),
+            Self::Words(words) => words.join(", "),
+            Self::NumberText => format!("a text with a number from 0 to {MAX_COUNT}"),
+            Self::Numbers => format!("an object of numbers from 0 to {MAX_COUNT}"),
+            Self::Nothing => "no value".to_owned(),
+        }
+    }
+}
+
+impl RowObject<'_> {
+    fn value(&self, at: &str) -> &Value {
+        self.object.pointer(at).unwrap_or(&Value::Null)
+    }
+
+    /// The switches that this object has.
+    fn switches(&self) -> impl Iterator<Item = &'static Switch> {
+        self.row.switches.iter().filter(|switch| !switch.only_present || !self.value(switch.at).is_null())
+    }
+
+    /// Whether it is asked to sleep.
+    fn is_asked(&self) -> bool {
+        let is_set = |switch: &Switch| match (self.value(switch.at), switch.asleep) {
+            (Value::Null, _) => false,
+            (_, Scalar::Now) => true,
+            (value, asleep) => *value == asleep.value(Timestamp::UNIX_EPOCH),
+        };
+        let mut switches = self.switches().peekable();
+        switches.peek().is_some() && switches.all(is_set)
+    }
+
+    fn at(&self, at: At) -> &Value {
+        match at {
+            At::Field(pointer) => self.value(pointer),
+            At::Condition(kind, member) => self.member("/status/conditions", kind, member),
+            At::Constraint(kind, member) => self.member("/status/constraints", kind, member),
+        }
+    }
+
+    fn member(&self, list: &str, kind: &str, member: &str) -> &Value {
+        let found = items(self.object, list).find(|one| one["type"] == *kind);
+        found.and_then(|one| one.get(member)).unwrap_or(&Value::Null)
+    }
+
+    fn holds(&self, test: Test) -> bool {
+        let number = |at: At, absent: u64| self.at(at).as_u64().unwrap_or(absent);
+        match test {
+            Test::Is(at, words) => self.at(at).as_str().is_some_and(|found| words.contains(&found)),
+            Test::Begins(at, text) => self.at(at).as_str().is_some_and(|found| found.starts_with(text)),
+            Test::IsTrue(at) => *self.at(at) == true,
+            Test::Present(at) => !self.at(at).is_null(),
+            Test::Absent(at) => self.at(at).is_null(),
+            Test::Zero(at) => number(at, 0) == 0,
+            Test::AtLeast(at, wanted) => number(at, 0) >= number(wanted, 1),
+            Test::AllZero(list, member) => {
+                items(self.object, list).all(|one| one[member].as_u64().unwrap_or_default() == 0)
+            }
+            Test::AllAtLeast((list, member), (wanted, of)) => items(self.object, wanted).all(|one| {
+                let found = items(self.object, list).find(|other| other["name"] == one["name"]);
+                let found = found.and_then(|found| found[member].as_u64()).unwrap_or_default();
+                found >= one[of].as_u64().unwrap_or(1)
+            }),
+            Test::Asked(sleeps) => self.is_asked() == sleeps,
+        }
+    }
+
+    /// What is observed, and what the operator says of it. None while nothing matches, or the status is about an older spec.
+    fn observed(&self) -> Option<(Phase, Option<String>)> {
+        let is_seen = match self.row.seen {
+            Seen::Nowhere => true,
+            Seen::Generation(at) => {
+                let seen = self.value(at);
+                let seen = seen.as_u64().or_else(|| seen.as_str()?.parse().ok()).unwrap_or_default();
+                seen >= self.value("/metadata/generation").as_u64().unwrap_or_default()
+            }
+        };
+        let matches = |state: &&State| state.when.iter().all(|test| self.holds(*test));
+        let state = self.row.states.iter().find(matches).filter(|_| is_seen)?;
+        let text = state.text.and_then(|at| self.at(at).as_str()).filter(|text| !text.is_empty());
+        Some((state.is, text.map(|text| sanitize_to(text, MAX_TEXT))))
+    }
+
+    /// What was there before the sleep, by place.
+    fn recorded(&self) -> Option<Result<Map<String, Value>, String>> {
+        let text = annotation(self.object, keys::BEFORE)?;
+        let read = || {
+            if text.len() > MAX_RECORD {
+                return Err("it is too long".to_owned());
+            }
+            let found: Map<String, Value> =
+                serde_json::from_str(text).map_err(|_| "it is no JSON object of places and values".to_owned())?;
+            for (place, value) in &found {
+                match self.row.switches.iter().find(|switch| switch.at == place) {
+                    None => return Err(format!("found {:?}, which no sleep writes", sanitize_to(place, MAX_TEXT))),
+                    Some(switch) if !switch.range.has(value) => {
+                        let value = sanitize_to(&value.to_string(), MAX_TEXT);
+                        return Err(format!("found {value} for {place}, must be {} or null", switch.range.words()));
+                    }
+                    Some(_) => {}
+                }
+            }
+            Ok(found)
+        };
+        Some(read())
+    }
+
+    /// Whether others have set a switch since the record was written, and who wrote the record.
+    fn stale(&self) -> Option<String> {
+        let field = |at: &str| format!("/fieldsV1{}", at.replace('/', "/f:"));
+        self.switches().find_map(|switch| stale_record(self.object, keys::BEFORE, &field(switch.at)))
+    }
+
+    fn patch(&self, intent: &Intent<'_>, record: Option<&Map<String, Value>>, set: &[(&str, Value)]) -> Value {
+        let mut annotations = reason_change(self.object, intent.reason);
+        annotations.insert(keys::BEFORE.to_owned(), json!(record.map(|record| json!(record).to_string())));
+        let mut patch = guarded(self.object, &annotations, None);
+        for (at, value) in set {
+            put(&mut patch, at, value.clone());
+        }
+        patch
+    }
+
+    fn obstacles(&self) -> impl Iterator<Item = &'static Obstacle> {
+        self.row.obstacles.iter().filter(|obstacle| obstacle.when.iter().all(|test| self.holds(*test)))
+    }
+
+    fn sleep(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        let none = |message: &str| Ok(Change::None { message: message.to_owned(), will_reach: true });
+        if self.is_asked() {
+            let is_ours = self.recorded().is_some();
+            return none(if is_ours { "unchanged" } else { "unchanged (asleep already: a resume leaves it so)" }); // O4, O3
+        }
+        if self.row.may_stop && matches!(self.observed(), Some((Phase::Asleep, _))) {
+            return none("unchanged (it does not run: a resume leaves it so)"); // O5
+        }
+        if protected(annotation(self.object, keys::PROTECTED)) {
+            return Err(TargetError::Refused(ReplicasError::Protected.to_string())); // O2
+        }
+        if let Some(obstacle) = self.obstacles().find(|obstacle| obstacle.refuses) {
+            return Err(TargetError::Refused(obstacle.says.to_owned())); // O2
+        }
+        let switches: Vec<&Switch> = self.switches().collect();
+        if switches.is_empty() {
+            let places: Vec<&str> = self.row.switches.iter().map(|switch| switch.at).collect();
+            return Err(TargetError::Impossible(format!(
+                "it has none of {}: nothing says how it runs",
+                places.join(", ")
+            )));
+        }
+        for switch in &switches {
+            let value = self.value(switch.at);
+            if !switch.range.has(value) {
+                let (value, words) = (sanitize_to(&value.to_string(), MAX_TEXT), switch.range.words());
+                return Err(TargetError::Refused(format!("{}: found {value}, a sleep needs {words}", switch.at)));
+            }
+        }
+        let before = switches.iter().map(|switch| (switch.at.to_owned(), self.value(switch.at).clone())).collect();
+        let set: Vec<(&str, Value)> =
+            switches.iter().map(|switch| (switch.at, switch.asleep.value(intent.now))).collect();
+        let patch = self.patch(intent, Some(&before), &set);
+        let warnings = self.obstacles().map(|obstacle| obstacle.says).chain(self.row.loses);
+        Ok(Change::Patch {
+            patch,
+            message: "hibernation requested".to_owned(),
+            warnings: warnings.map(str::to_owned).collect(),
+        }) // O1
+    }
+
+    fn wake(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        let write = |set: &[(&str, Value)], message: String| {
+            Ok(Change::Patch { patch: self.patch(intent, None, set), message, warnings: Vec::new() })
+        };
+        match (self.is_asked(), self.recorded()) {
+            (false, None) => Ok(Change::None { message: "unchanged".to_owned(), will_reach: true }), // O10
+            (false, Some(_)) => write(&[], "already awake, stale record removed".to_owned()),        // O11
+            (true, None) if intent.queried => {
+                Ok(Change::None { message: "left asleep (nothing recorded)".to_owned(), will_reach: false }) // O7
+            }
+            (true, None) => Err(TargetError::Impossible(format!(
+                "it is asleep and no annotation {} says what was there before: wake it by hand, by {}",
+                keys::BEFORE,
+                self.by_hand()
+            ))), // O7
+            (true, Some(Err(why))) => Err(TargetError::Impossible(format!(
+                "annotation {}: {why}: correct it, or remove it and wake the object by hand, by {}",
+                keys::BEFORE,
+                self.by_hand()
+            ))), // O8
+            (true, Some(Ok(before))) => {
+                if let Some(by) = self.stale() {
+                    return write(&[], format!("left asleep: others have set it since ({by})")); // O9
+                }
+                let before = self.row.switches.iter().filter_map(|one| Some((one.at, before.get(one.at)?.clone())));
+                let cleared = self.row.clears.iter().map(|at| (*at, Value::Null));
+                write(&before.chain(cleared).collect::<Vec<_>>(), "resume requested".to_owned()) // O6
+            }
+        }
+    }
+
+    /// How a person wakes it.
+    fn by_hand(&self) -> String {
+        let of = |switch: &Switch| match switch.absent {
+            Scalar::None | Scalar::Now => format!("removing {}", switch.at),
+            value => format!("setting {} to {}", switch.at, value.value(Timestamp::UNIX_EPOCH)),
+        };
+        self.switches().map(of).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+/// Sets a member of nested objects. A null removes it, as in any merge patch.
+pub(super) fn put(patch: &mut Value, at: &str, value: Value) {
+    let mut place = patch;
+    for member in at.split('/').skip(1) {
+        place = &mut place[member.replace("~1", "/").replace("~0", "~")];
+    }
+    *place = value;
+}
+
+impl Lifecycle for RowObject<'_> {
+    fn view(&self, _: Option<&Settings>) -> View {
+        let power = if self.is_asked() { Power::Hibernating } else { Power::Running };
+        let (phase, text) = self.observed().unzip();
+        let state = match (phase, power) {
+            (Some(Phase::Asleep), Power::Hibernating) => "Hibernating",
+            // What a wake has left behind, or what does not run by itself.
+            (Some(Phase::Asleep), Power::Running) if self.row.may_stop => "Stopped",
+            (Some(Phase::Asleep | Phase::Waking), _) => "Starting",
+            (Some(Phase::Awake), Power::Running) => "Running",
+            (Some(Phase::Awake | Phase::FallingAsleep), _) => "Stopping",
+            (Some(Phase::Waits), _) => "Waiting",
+            (Some(Phase::Failed), _) => "Failed",
+            (None, _) if self.row.states.is_empty() && power == Power::Hibernating => "Hibernating",
+            (None, _) if self.row.states.is_empty() => "Running",
+            (None, _) => "",
+        };
+        let failed = phase == Some(Phase::Failed);
+        let step = text.flatten().map(|text| StepRecord { failed, ..StepRecord::waiting(text) });
+        let since = our_last_write(self.object).filter(|_| power == Power::Hibernating);
+        let ends = [("Hibernating", Power::Hibernating), ("Running", Power::Running)];
+        let settled = ends.into_iter().find(|(word, _)| *word == state).map(|(_, power)| power);
+        let observed = Observed {
+            power: settled.map(|power| (power, our_last_write(self.object).unwrap_or(Timestamp::UNIX_EPOCH))),
+            state: state.to_owned(),
+            since,
+            step: step.filter(|_| settled.is_none()),
+            ..Observed::default()
+        };
+        let mut view = View { observed, ..View::of_value(self.object, power) };
+        view.obstacles.refused = self.obstacles().find(|obstacle| obstacle.refuses).map(|one| one.says.to_owned());
+        view
+    }
+
+    fn change(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
+        match intent.power {
+            Power::Hibernating => self.sleep(intent),
+            Power::Running => self.wake(intent),
+        }
+    }
+
+    fn findings(&self, facts: HubFacts<'_>) -> HubFindings {
+        let sleeps = !self.is_asked();
+        let power = if sleeps { Power::Hibernating } else { Power::Running };
+        let intent = Intent { power, reason: None, end: None, now: facts.now, queried: true, force: false };
+        let mut found = HubFindings::default();
+        if let Err(error) = self.change(&intent) {
+            found.judged.push(Finding::block(REFUSED, error.to_string()));
+        }
+        if sleeps {
+            let warned = self.obstacles().filter(|one| !one.refuses).map(|one| one.says).chain(self.row.loses);
+            found.others.extend(warned.map(|text| Finding::warn(LOSES, text)));
+            found.others.push(Finding::new(crate::finding::Severity::Info, STAYS, self.row.stays));
+        }
+        found
+    }
+
+    fn progress(&self, action: Power) -> Progress {
+        if self.object.pointer("/metadata/deletionTimestamp").is_some() {
+            return Progress::Failed("it is being deleted".to_owned());
+        }
+        if self.is_asked() != (action == Power::Hibernating) {
+            return Progress::Failed(format!(
+                "another client has since requested {}",
+                if self.is_asked() { "a sleep" } else { "a wake" }
+            ));
+        }
+        if self.row.states.is_empty() {
+            return Progress::Reached;
+        }
+        let unnoticed = || Progress::InProgress(format!("no sign of the operator yet: {}", self.row.may_wait));
+        let Some((phase, text)) = self.observed() else { return unnoticed() };
+        let text = |what: &str| text.clone().unwrap_or_else(|| what.to_owned());
+        match (phase, action) {
+            (Phase::Asleep, Power::Hibernating) | (Phase::Awake, Power::Running) => Progress::Reached,
+            (Phase::Asleep, Power::Running) | (Phase::Awake, Power::Hibernating) => unnoticed(),
+            (Phase::FallingAsleep, _) => Progress::InProgress(text("stopping")),
+            (Phase::Waking, _) => Progress::InProgress(text("starting")),
+            (Phase::Waits, _) => Progress::InProgress(text(self.row.may_wait)),
+            (Phase::Failed, _) => Progress::Failed(text("its operator reports a failure")),
+        }
+    }
+
+    fn describe(&self, mut record: Record) -> Record {
+        record.more.extend(
+            annotation(self.object, keys::BEFORE).map(|text| ("recordedBefore", json!(sanitize_to(text, MAX_RECORD)))),
+        );
+        record
+    }
+}

@@ -1,0 +1,175 @@
+//! Kinds that an operator runs and that have a power field of their own, as data: what a sleep writes, what a wake restores,
+//! and how state is read. Places are JSON pointers into the object, annotations as `/metadata/annotations/KEY`.
+
+/// How a kind sleeps. [`super::sleep_reader`] reads it.
+#[derive(Debug)]
+pub struct SleepRow {
+    /// What a sleep writes, all in one patch.
+    pub switches: &'static [Switch],
+    /// What is observed: the first that matches counts. None if the object says nothing but what is written to it.
+    pub states: &'static [State],
+    /// Where the operator says which generation the status is about.
+    pub seen: Seen,
+    /// What refuses a sleep or is said of it.
+    pub obstacles: &'static [Obstacle],
+    /// Where an object names the one that it scales: `kind`, which is Deployment where it is absent, and `name`.
+    pub scales: Option<&'static str>,
+    /// What a wake removes besides.
+    pub clears: &'static [&'static str],
+    /// Whether its objects may stop by themselves, without a sleep.
+    pub may_stop: bool,
+    /// What the operator may be waiting for while it does nothing.
+    pub may_wait: &'static str,
+    /// What is lost by a sleep, if anything is.
+    pub loses: Option<&'static str>,
+    /// What stays billed.
+    pub stays: &'static str,
+    /// The oldest version of the operator that knows the switches.
+    pub since: &'static str,
+}
+
+/// A field or an annotation that a sleep sets.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch {
+    /// Where it is.
+    pub at: &'static str,
+    /// Whether it is written only where it has a value: of several fields with one meaning objects have one.
+    pub only_present: bool,
+    /// What a sleep writes.
+    pub asleep: Scalar,
+    /// What no value means.
+    pub absent: Scalar,
+    /// Which values may have been there before.
+    pub range: Range,
+}
+
+/// A value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A count.
+    Number(u64),
+    /// A word.
+    Text(&'static str),
+    /// The time, where any value means the same.
+    Now,
+    /// No value.
+    None,
+}
+
+/// Values that a wake may restore, besides no value.
+#[derive(Clone, Copy, Debug)]
+pub enum Range {
+    /// `true` and `false`.
+    Bool,
+    /// 1 to 10,000.
+    Count,
+    /// These words.
+    Words(&'static [&'static str]),
+    /// A number from 0 to 10,000, as text.
+    NumberText,
+    /// An object whose members are numbers from 0 to 10,000.
+    Numbers,
+    /// Nothing but no value.
+    Nothing,
+}
+
+/// An observed state.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// All of these hold.
+    pub when: &'static [Test],
+    /// The state.
+    pub is: Phase,
+    /// Where the operator says more.
+    pub text: Option<At>,
+}
+
+/// What an object does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Asleep,
+    Awake,
+    FallingAsleep,
+    Waking,
+    /// The operator waits before it begins.
+    Waits,
+    Failed,
+}
+
+/// A test of an object.
+#[derive(Clone, Copy, Debug)]
+pub enum Test {
+    /// It is one of these words.
+    Is(At, &'static [&'static str]),
+    /// It begins with this.
+    Begins(At, &'static str),
+    /// It is `true`.
+    IsTrue(At),
+    /// It has a value.
+    Present(At),
+    /// It has no value.
+    Absent(At),
+    /// It is 0, or has no value.
+    Zero(At),
+    /// It is at least as large as the other one, which is 1 where it has no value.
+    AtLeast(At, At),
+    /// This member is 0, or has no value, in all elements of a list.
+    AllZero(&'static str, &'static str),
+    /// This member of each element of the first list is at least as large as that one of the element of the second list with
+    /// the same name, which is 1 where it has no value.
+    AllAtLeast((&'static str, &'static str), (&'static str, &'static str)),
+    /// A sleep is asked for, or not.
+    Asked(bool),
+}
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug)]
+pub enum At {
+    /// A JSON pointer.
+    Field(&'static str),
+    /// A member of the condition of this type.
+    Condition(&'static str, &'static str),
+    /// The same of a constraint, as Gardener has them.
+    Constraint(&'static str, &'static str),
+}
+
+/// Where the operator says which generation the status is about.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen {
+    /// Nowhere: a state counts once it has changed.
+    Nowhere,
+    /// In this number, or in this text that is a number.
+    Generation(&'static str),
+}
+
+/// What refuses a sleep or is said of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Obstacle {
+    /// All of these hold.
+    pub when: &'static [Test],
+    /// Whether the sleep is refused, and not only warned of.
+    pub refuses: bool,
+    /// What is said.
+    pub says: &'static str,
+}
+
+impl Switch {
+    /// A flag that is `false` where it is absent.
+    pub const fn flag(at: &'static str) -> Self {
+        let (asleep, absent) = (Scalar::Bool(true), Scalar::Bool(false));
+        Self { at, only_present: false, asleep, absent, range: Range::Bool }
+    }
+
+    /// An annotation that is put there by a sleep and has these words, or none, while the object is awake.
+    pub const fn word(at: &'static str, asleep: &'static str, awake: &'static [&'static str]) -> Self {
+        Self { at, only_present: false, asleep: Scalar::Text(asleep), absent: Scalar::None, range: Range::Words(awake) }
+    }
+
+    /// A count that is 1 where it is absent.
+    pub const fn count(at: &'static str) -> Self {
+        let (asleep, absent) = (Scalar::Number(0), Scalar::Number(1));
+        Self { at, only_present: false, asleep, absent, range: Range::Count }
+    }
+}

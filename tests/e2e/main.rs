@@ -49,6 +49,7 @@ mod manifests;
 mod manifests_namespace;
 mod match_conditions;
 mod openstack;
+mod operators;
 mod other_programs;
 mod plugin_check;
 mod plugin_hive;

@@ -137,7 +137,7 @@ impl Kinds {
         columns
     }
 
-    /// The types that a name alone may mean, with their short names, for messages: `kinds` lists all.
+    /// The types that a name alone may mean, with their short names, for messages. docs/kinds.md has all.
     pub fn known_types(self) -> String {
         let name = |row: &&TargetKind| format!("{} ({})", row.kind.resource_name(), row.kind.short.join(", "));
         self.without_a_type().iter().map(name).collect::<Vec<_>>().join(", ")

@@ -42,7 +42,7 @@ pub static CRON_JOB: TargetKind = TargetKind {
     ..row(Kind::namespaced("batch", &["v1"], "CronJob", "cronjobs").with_short(&["cj"]))
 };
 
-/// The kinds that sleep when a whole namespace does.
+/// The kinds that schedules of Workloads put to sleep.
 pub const IN_NAMESPACE: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CRON_JOB];
 
 /// The field of a record for [`keys::CRON_JOB_SUSPEND`].

@@ -220,6 +220,34 @@ fn instances(record: &Record) -> String {
     }
 }
 
+impl TargetKind {
+    /// A kind with nothing of its own but how it is read.
+    pub const fn plain(kind: Kind, reader: Reader) -> Self {
+        Self {
+            kind,
+            by_default: ByDefault::Never,
+            has_schedule: false,
+            has_force: false,
+            plan: Some(&BY_CHANGE),
+            deployed_field: None,
+            rival: None,
+            asleep: "asleep",
+            awake: "awake",
+            columns: &[],
+            warnings: |_, _| Vec::new(),
+            confirmation: None,
+            companion: None,
+            elsewhere: None,
+            control_plane: None,
+            in_rollouts: None,
+            in_namespace: false,
+            stage: 2,
+            is_listed: |_| true,
+            reader,
+        }
+    }
+}
+
 impl PartialEq for TargetKind {
     /// Rows are identified by their kind.
     fn eq(&self, other: &Self) -> bool {

@@ -24,8 +24,22 @@ pub struct SleepRow {
     pub loses: Option<&'static str>,
     /// What stays billed.
     pub stays: &'static str,
-    /// The oldest version of the operator that knows the switches.
-    pub since: &'static str,
+}
+
+impl SleepRow {
+    /// A row of which only the switches, the states and the texts are left to say.
+    pub const PLAIN: Self = Self {
+        switches: &[],
+        states: &[],
+        seen: Seen::Nowhere,
+        obstacles: &[],
+        scales: None,
+        clears: &[],
+        may_stop: false,
+        may_wait: "its controller has not seen this change",
+        loses: None,
+        stays: "nothing of its own",
+    };
 }
 
 /// A field or an annotation that a sleep sets.

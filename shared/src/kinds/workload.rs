@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
-use super::row::{BY_CHANGE, ByDefault, INSTANCES, Reader, TargetKind};
+use super::row::{INSTANCES, Reader, TargetKind};
 use super::view::{Observed, StepRecord, View};
 use crate::admission::Settings;
 use crate::annotation::{annotation, keys};
@@ -46,27 +46,12 @@ pub const ROWS: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CAPI_MACHINE_DEP
 /// A row with what all workloads have in common.
 pub(super) const fn row(kind: Kind) -> TargetKind {
     TargetKind {
-        kind,
-        by_default: ByDefault::Never,
-        has_schedule: false,
-        has_force: false,
-        plan: Some(&BY_CHANGE),
         deployed_field: Some("replicas"),
-        rival: None,
-        asleep: "asleep",
         awake: "ready",
         columns: &[INSTANCES],
-        warnings: |_, _| Vec::new(),
-        confirmation: None,
-        companion: None,
-        elsewhere: None,
-        control_plane: None,
-        in_rollouts: None,
         // Only workloads that sleep or have slept are of interest.
         is_listed: |record| record.replicas == Some(0) || record.recorded_replicas.is_some(),
-        in_namespace: false,
-        stage: 2,
-        reader: Reader::Code(|object| Ok(Box::new(Workload(object)))),
+        ..TargetKind::plain(kind, Reader::Code(|object| Ok(Box::new(Workload(object)))))
     }
 }
 

@@ -31,12 +31,7 @@ pub static ROLLOUT: TargetKind = target(
             says: "a canary or a blue-green change waits: promote or abort it first",
         }],
         scales: Some("/spec/workloadRef"),
-        clears: &[],
-        may_stop: false,
-        may_wait: "its controller has not seen this change",
-        loses: None,
-        stays: "nothing of its own",
-        since: "Argo Rollouts 1.0",
+        ..SleepRow::PLAIN
     },
 );
 
@@ -73,14 +68,8 @@ pub static SCALED_OBJECT: TargetKind = target(
             },
             State { when: &[Asked(false)], is: Phase::Waking, text: Some(Condition("Ready", "message")) },
         ],
-        seen: Seen::Nowhere,
-        obstacles: &[],
         scales: Some("/spec/scaleTargetRef"),
-        clears: &[],
-        may_stop: false,
         may_wait: "before KEDA 2.18.2 a pause that was removed may stay: set the annotation and remove it again",
-        loses: None,
-        stays: "nothing of its own",
-        since: "KEDA 2.12",
+        ..SleepRow::PLAIN
     },
 );

@@ -25,7 +25,7 @@ pub static EDB: TargetKind = target(
 const HEALTHY: &str = "it stops a cluster only while that is healthy, and waits as long as it is not";
 
 macro_rules! cloud_native_pg {
-    ($name:ident, $annotation:literal, $condition:literal, $since:literal) => {
+    ($name:ident, $annotation:literal, $condition:literal) => {
         static $name: SleepRow = SleepRow {
             switches: &[Switch::word(concat!("/metadata/annotations/", $annotation), "on", &["off"])],
             states: &[
@@ -56,26 +56,15 @@ macro_rules! cloud_native_pg {
                 },
                 State { when: &[Asked(false)], is: Phase::Waking, text: Some(Field("/status/phase")) },
             ],
-            seen: Seen::Nowhere,
-            obstacles: &[],
-            scales: None,
-            clears: &[],
-            may_stop: false,
             may_wait: HEALTHY,
-            loses: None,
             stays: VOLUMES,
-            since: $since,
+            ..SleepRow::PLAIN
         };
     };
 }
 
-cloud_native_pg!(CLOUD_NATIVE_PG, "cnpg.io~1hibernation", "cnpg.io/hibernation", "CloudNativePG 1.20");
-cloud_native_pg!(
-    EDB_POSTGRES,
-    "k8s.enterprisedb.io~1hibernation",
-    "k8s.enterprisedb.io/hibernation",
-    "EDB Postgres for Kubernetes 1.20"
-);
+cloud_native_pg!(CLOUD_NATIVE_PG, "cnpg.io~1hibernation", "cnpg.io/hibernation");
+cloud_native_pg!(EDB_POSTGRES, "k8s.enterprisedb.io~1hibernation", "k8s.enterprisedb.io/hibernation");
 
 /// `ScheduledBackup` of `CloudNativePG`: while its cluster sleeps, its backups would fail.
 pub static CNPG_SCHEDULED_BACKUP: TargetKind = target(
@@ -83,16 +72,9 @@ pub static CNPG_SCHEDULED_BACKUP: TargetKind = target(
     1,
     &SleepRow {
         switches: &[Switch::flag("/spec/suspend")],
-        states: &[],
-        seen: Seen::Nowhere,
-        obstacles: &[],
-        scales: None,
-        clears: &[],
-        may_stop: false,
         may_wait: "",
-        loses: None,
         stays: "the backups that it has made",
-        since: "CloudNativePG 1.20",
+        ..SleepRow::PLAIN
     },
 );
 
@@ -112,22 +94,15 @@ pub static CNPG_POOLER: TargetKind = target(
             },
             State { when: &[], is: Phase::Waking, text: None },
         ],
-        seen: Seen::Nowhere,
-        obstacles: &[],
-        scales: None,
-        clears: &[],
-        may_stop: false,
         may_wait: "its Deployment is scaled by the operator",
-        loses: None,
-        stays: "nothing of its own",
-        since: "CloudNativePG 1.20",
+        ..SleepRow::PLAIN
     },
 );
 
 const BACKUP: &str = "it pauses nothing while a backup or a restore of the cluster runs";
 
 macro_rules! percona {
-    ($name:ident, $text:expr, $since:literal) => {
+    ($name:ident, $text:expr) => {
         static $name: SleepRow = SleepRow {
             switches: &[Switch::flag("/spec/pause")],
             states: &[
@@ -141,22 +116,16 @@ macro_rules! percona {
                     text: None,
                 },
             ],
-            seen: Seen::Nowhere,
-            obstacles: &[],
-            scales: None,
-            clears: &[],
-            may_stop: false,
             may_wait: BACKUP,
-            loses: None,
             stays: VOLUMES,
-            since: $since,
+            ..SleepRow::PLAIN
         };
     };
 }
 
-percona!(XTRADB, None, "Percona Operator for MySQL 1.0");
-percona!(MONGODB, Some(Field("/status/message")), "Percona Operator for MongoDB 0.3");
-percona!(POSTGRES, None, "Percona Operator for PostgreSQL 2.1");
+percona!(XTRADB, None);
+percona!(MONGODB, Some(Field("/status/message")));
+percona!(POSTGRES, None);
 
 /// `PerconaXtraDBCluster`.
 pub static PERCONA_XTRADB: TargetKind = target(
@@ -196,14 +165,8 @@ pub static CRUNCHY: TargetKind = target(
             State { when: &[], is: Phase::Waking, text: None },
         ],
         seen: Seen::Generation("/status/observedGeneration"),
-        obstacles: &[],
-        scales: None,
-        clears: &[],
-        may_stop: false,
-        may_wait: "its controller has not seen this change",
-        loses: None,
         stays: VOLUMES,
-        since: "PGO 5.0",
+        ..SleepRow::PLAIN
     },
 );
 
@@ -235,14 +198,9 @@ pub static CASSANDRA: TargetKind = target(
             State { when: &[Asked(false)], is: Phase::Waking, text: Some(Condition("Ready", "message")) },
         ],
         seen: Seen::Generation("/status/observedGeneration"),
-        obstacles: &[],
-        scales: None,
-        clears: &[],
-        may_stop: false,
         may_wait: "it drains each node first",
-        loses: None,
         stays: VOLUMES,
-        since: "cass-operator 1.3",
+        ..SleepRow::PLAIN
     },
 );
 
@@ -272,14 +230,9 @@ pub static CLICK_HOUSE: TargetKind = target(
             State { when: &[Is(Field("/status/status"), &["Completed"])], is: Phase::Awake, text: None },
             State { when: &[], is: Phase::Waking, text: Some(Field("/status/action")) },
         ],
-        seen: Seen::Nowhere,
-        obstacles: &[],
-        scales: None,
-        clears: &[],
-        may_stop: false,
         may_wait: "it reconciles one change after the other",
         loses: Some("its Services until the wake: addresses of load balancers may change"),
         stays: VOLUMES,
-        since: "clickhouse-operator 0.15",
+        ..SleepRow::PLAIN
     },
 );

@@ -72,13 +72,9 @@ pub static SHOOT: TargetKind = TargetKind {
                     says: "it has schedules of its own (spec.hibernation.schedules): they go on",
                 },
             ],
-            scales: None,
-            clears: &[],
-            may_stop: false,
             may_wait: "Gardener works on one operation of a shoot after the other",
-            loses: None,
             stays: "the volumes of its etcd and its nodes, addresses of load balancers, and backups",
-            since: "Gardener 1.0",
+            ..SleepRow::PLAIN
         },
     )
 };

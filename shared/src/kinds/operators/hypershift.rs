@@ -5,7 +5,7 @@ use crate::kinds::kind::Kind;
 use crate::kinds::row::TargetKind;
 use crate::kinds::sleep_row::At::{Condition, Field};
 use crate::kinds::sleep_row::Test::{Asked, Is, Zero};
-use crate::kinds::sleep_row::{Phase, Range, Scalar, Seen, SleepRow, State, Switch};
+use crate::kinds::sleep_row::{Phase, Range, Scalar, SleepRow, State, Switch};
 
 /// `NodePool`. It has a count or limits of an autoscaler, and never both.
 pub static NODE_POOL: TargetKind = TargetKind {
@@ -30,15 +30,9 @@ pub static NODE_POOL: TargetKind = TargetKind {
                 State { when: &[Is(Condition("AllNodesHealthy", "status"), &["True"])], is: Phase::Awake, text: None },
                 State { when: &[], is: Phase::Waking, text: Some(Condition("AllNodesHealthy", "message")) },
             ],
-            seen: Seen::Nowhere,
-            obstacles: &[],
-            scales: None,
-            clears: &[],
-            may_stop: false,
             may_wait: "nodes are drained first",
-            loses: None,
             stays: "the hosted control plane, volumes and load balancers",
-            since: "HyperShift v1beta1",
+            ..SleepRow::PLAIN
         },
     )
 };

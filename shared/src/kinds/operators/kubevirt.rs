@@ -5,7 +5,7 @@ use crate::kinds::kind::Kind;
 use crate::kinds::row::TargetKind;
 use crate::kinds::sleep_row::At::Field;
 use crate::kinds::sleep_row::Test::{Asked, Is};
-use crate::kinds::sleep_row::{At, Obstacle, Phase, Range, Scalar, Seen, SleepRow, State, Switch};
+use crate::kinds::sleep_row::{At, Obstacle, Phase, Range, Scalar, SleepRow, State, Switch};
 
 const STATUS: At = Field("/status/printableStatus");
 const SEEN: At = Field("/status/runStrategy");
@@ -69,7 +69,6 @@ pub static VIRTUAL_MACHINE: TargetKind = target(
                 text: Some(STATUS),
             },
         ],
-        seen: Seen::Nowhere,
         obstacles: &[
             Obstacle {
                 when: &[Is(STRATEGY, &["Once"])],
@@ -87,12 +86,10 @@ pub static VIRTUAL_MACHINE: TargetKind = target(
                 says: "its runStrategy is WaitAsReceiver: it waits for a migration",
             },
         ],
-        scales: None,
-        clears: &[],
         may_stop: true,
         may_wait: "the guest is given time to shut down",
         loses: Some("the memory of the guest, ephemeral disks and what was plugged in without a change of the spec"),
         stays: "its disks, and the node until something scales that down",
-        since: "KubeVirt 1.0; states from 1.3",
+        ..SleepRow::PLAIN
     },
 );

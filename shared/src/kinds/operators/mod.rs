@@ -9,7 +9,7 @@ mod notebooks;
 mod ray;
 
 use super::kind::Kind;
-use super::row::{BY_CHANGE, ByDefault, Reader, TargetKind};
+use super::row::{Reader, TargetKind};
 use super::sleep_row::SleepRow;
 
 pub use self::argo::{ROLLOUT, SCALED_OBJECT};
@@ -26,27 +26,11 @@ pub use self::ray::{RAY_CLUSTER, RAY_SERVICE};
 /// A kind that sleeps as this row says.
 const fn target(kind: Kind, stage: u8, row: &'static SleepRow) -> TargetKind {
     TargetKind {
-        kind,
-        by_default: ByDefault::Never,
-        has_schedule: false,
-        has_force: false,
-        plan: Some(&BY_CHANGE),
-        deployed_field: None,
-        rival: None,
-        asleep: "asleep",
-        awake: "awake",
-        columns: &[],
-        warnings: |_, _| Vec::new(),
-        confirmation: None,
-        companion: None,
-        elsewhere: None,
-        control_plane: None,
-        in_rollouts: None,
         // Only those that sleep are of interest.
         is_listed: |record| record.desired == "Hibernating" || record.more.contains_key("recordedBefore"),
         in_namespace: true,
         stage,
-        reader: Reader::Row(row),
+        ..TargetKind::plain(kind, Reader::Row(row))
     }
 }
 

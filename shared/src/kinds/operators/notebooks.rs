@@ -5,7 +5,7 @@ use crate::kinds::kind::Kind;
 use crate::kinds::row::TargetKind;
 use crate::kinds::sleep_row::At::Field;
 use crate::kinds::sleep_row::Test::{Asked, Zero};
-use crate::kinds::sleep_row::{Phase, Range, Scalar, Seen, SleepRow, State, Switch};
+use crate::kinds::sleep_row::{Phase, Range, Scalar, SleepRow, State, Switch};
 
 /// `Notebook`. That the annotation is there stops it, whatever its value is.
 pub static NOTEBOOK: TargetKind = target(
@@ -25,18 +25,13 @@ pub static NOTEBOOK: TargetKind = target(
             State { when: &[Zero(Field("/status/readyReplicas"))], is: Phase::Waking, text: None },
             State { when: &[], is: Phase::Awake, text: None },
         ],
-        seen: Seen::Nowhere,
-        obstacles: &[],
         // Otherwise the culler stops it again at once.
-        scales: None,
         clears: &[
             "/metadata/annotations/notebooks.kubeflow.org~1last-activity",
             "/metadata/annotations/notebooks.kubeflow.org~1last_activity_check_timestamp",
         ],
-        may_stop: false,
-        may_wait: "its controller has not seen this change",
         loses: Some("what runs in the notebook and is not saved"),
         stays: "its volumes, and the node until something scales that down",
-        since: "Kubeflow 1.0",
+        ..SleepRow::PLAIN
     },
 );

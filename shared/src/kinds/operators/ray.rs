@@ -36,13 +36,9 @@ pub static RAY_CLUSTER: TargetKind = target(
         ],
         seen: Seen::Generation("/status/observedGeneration"),
         obstacles: &[Obstacle { when: &[Present(Field(QUEUE))], refuses: true, says: QUEUED }],
-        scales: None,
-        clears: &[],
-        may_stop: false,
-        may_wait: "its controller has not seen this change",
         loses: Some(STATE),
         stays: NODES,
-        since: "KubeRay 1.1",
+        ..SleepRow::PLAIN
     },
 );
 
@@ -63,13 +59,8 @@ pub static RAY_SERVICE: TargetKind = target(
             State { when: &[Asked(false)], is: Phase::Waking, text: Some(Condition("Ready", "message")) },
         ],
         seen: Seen::Generation("/status/observedGeneration"),
-        obstacles: &[],
-        scales: None,
-        clears: &[],
-        may_stop: false,
-        may_wait: "its controller has not seen this change",
         loses: Some(STATE),
         stays: NODES,
-        since: "KubeRay 1.7",
+        ..SleepRow::PLAIN
     },
 );

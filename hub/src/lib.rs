@@ -26,7 +26,7 @@ use rustls::crypto::CryptoProvider;
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::kinds::Kind;
-use shared::object::name_of;
+use shared::object::{items, name_of, text};
 use tower::BoxError;
 use tower::util::MapErrLayer;
 
@@ -81,6 +81,13 @@ pub struct Write {
     /// Whether a patch is refused that sets a field which the hub does not know: it drops such a field otherwise, and answers
     /// as if it had set it.
     pub strict: bool,
+}
+
+impl Write {
+    /// As this field manager.
+    pub fn new(manager: &str, dry_run: bool) -> Self {
+        Self { dry_run, manager: manager.to_owned(), strict: false }
+    }
 }
 
 impl Resource {
@@ -214,7 +221,7 @@ impl HubClient {
         );
         let resource = Resource::preferred(&REVIEW);
         let review = typed(json!({ "spec": { "resourceAttributes": attributes } }), resource);
-        let write = Write { dry_run: false, manager: keys::PLUGIN.to_owned(), strict: false };
+        let write = Write::new(keys::PLUGIN, false);
         self.create(resource, None, &review, &write).await.ok()?.pointer("/status/allowed")?.as_bool()
     }
 
@@ -223,6 +230,15 @@ impl HubClient {
         if self.verbose {
             (self.notify)(Notice::Progress(text));
         }
+    }
+
+    /// The API groups that it serves.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn groups(&self) -> Result<Vec<String>, HubError> {
+        let apis = self.raw("/apis").await?;
+        Ok(items(&apis, "/groups").map(|group| text(group, "/name").to_owned()).collect())
     }
 
     /// What is at a path of the API server itself, such as `/version` or `/apis`.

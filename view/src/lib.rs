@@ -330,8 +330,12 @@ async fn governed(
         }
         found
     };
+    let schedules = schedules.get_or_init(list).await;
+    if schedules.is_empty() {
+        return None; // and the object need not be read twice
+    }
     let view = target.row.read(&target.object).ok()?.view(None);
-    schedules.get_or_init(list).await.of(target.row, &view).first().map(|state| Governed::from(*state))
+    schedules.of(target.row, &view).first().map(|state| Governed::from(*state))
 }
 
 /// An object without the fields that have no value.

@@ -10,7 +10,7 @@ use hub::error::HubError;
 use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::kinds::Kind;
-use shared::object::{items, name_of, text};
+use shared::object::name_of;
 use shared::text::quoted;
 
 use super::error::{Failure, ViewError};
@@ -19,7 +19,7 @@ use super::{CONCURRENCY, Namespaces, Object, ObjectName, Query, Row, Watched, el
 /// `Namespace`.
 pub static NAMESPACE: Kind = Kind::cluster_scoped("", &["v1"], "Namespace", "namespaces").with_short(&["ns"]);
 
-/// So many kinds are worth a look at which API groups the hub serves.
+/// From so many kinds on, those of API groups that the hub does not serve are left out.
 const MANY: usize = 10;
 
 /// Finds objects, and remembers which kinds the hub has.
@@ -304,14 +304,9 @@ impl Resolver<'_> {
         if kinds.len() < MANY {
             return kinds.clone();
         }
-        match self.hub.raw("/apis").await {
-            Ok(apis) => {
-                let groups: BTreeSet<&str> = items(&apis, "/groups").map(|group| text(group, "/name")).collect();
-                let is_served = |row: &&Row| row.kind().group.is_empty() || groups.contains(row.kind().group);
-                kinds.iter().filter(is_served).copied().collect()
-            }
-            Err(_) => kinds.clone(),
-        }
+        let Ok(groups) = self.hub.groups().await else { return kinds.clone() };
+        let is_served = |row: &&Row| row.kind().group.is_empty() || groups.iter().any(|name| name == row.kind().group);
+        kinds.iter().filter(is_served).copied().collect()
     }
 }
 

@@ -126,6 +126,11 @@ impl Schedules {
         Self { states, governors, labels }
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
     /// The schedules that select an object of this kind, the one that governs it first.
     pub fn of(&self, row: &'static TargetKind, object: &View) -> Vec<&ScheduleState> {
         let Some(kind) = scheduled_as(row) else { return Vec::new() };

@@ -82,7 +82,7 @@ impl WriteFlags {
 
 impl From<&WriteFlags> for Write {
     fn from(flags: &WriteFlags) -> Self {
-        Self { dry_run: flags.dry_run == DryRun::Server, manager: flags.field_manager.clone(), strict: false }
+        Self::new(&flags.field_manager, flags.dry_run == DryRun::Server)
     }
 }
 

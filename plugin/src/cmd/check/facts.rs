@@ -320,7 +320,7 @@ async fn trial(hub: &HubClient) -> Result<Value, HubError> {
         "spec": { "action": "Hibernate", "notAfter": "2000-01-01T00:00:00Z", "maxTargets": 1,
             "targets": { "names": [{ "namespace": hub.namespace, "name": "hibernate-check" }] } },
     });
-    let write = Write { dry_run: true, manager: keys::PLUGIN.to_owned(), strict: false };
+    let write = Write::new(keys::PLUGIN, true);
     hub.create(Resource::preferred(&POWER_ROLLOUT.kind), None, &rollout, &write).await
 }
 

@@ -15,9 +15,7 @@ use std::io::stdout;
 
 use hub::error::HubError;
 use serde::Serialize;
-use serde_json::Value;
 use shared::kinds::Kinds;
-use shared::object::items;
 use shared::text::and_more;
 
 use crate::cli::{CheckArgs, HubArgs, ReportOutput};
@@ -116,7 +114,7 @@ impl Finding {
 /// When the hub does not answer at all. What only one finding needs becomes that finding.
 pub(crate) async fn run(kinds: Kinds, args: &CheckArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
     let hub = connect(hub_args)?;
-    let groups = groups(&hub.raw("/apis").await?);
+    let groups = hub.groups().await?;
     let findings = match (args.pre, args.before_uninstall) {
         (true, _) => pre::findings(&hub, hub_args.connection.namespace.as_deref()).await,
         (_, true) => uninstall::findings(&hub, &groups).await,
@@ -127,11 +125,6 @@ pub(crate) async fn run(kinds: Kinds, args: &CheckArgs, hub_args: &HubArgs) -> R
         format => output::structured(&output::list("FindingList", &findings), format == ReportOutput::Json),
     }
     Ok(if findings.iter().any(Finding::is_failure) { Exit::Error } else { Exit::Done })
-}
-
-/// The API groups that the hub serves.
-fn groups(apis: &Value) -> Vec<String> {
-    items(apis, "/groups").filter_map(|group| Some(group.get("name")?.as_str()?.to_owned())).collect()
 }
 
 /// The findings, each with its commands below.

@@ -212,7 +212,7 @@ async fn fresh(
     target: &Target,
     preflight: &'static dyn Preflight,
 ) -> Result<(Value, Briefing), Problem> {
-    let write = Write { dry_run: false, manager: args.field_manager.clone(), strict: false };
+    let write = Write::new(&args.field_manager, false);
     let limit = args.timeout.0;
     Err(match preflight::ask(hub, target, preflight, Timestamp::now(), &write, limit).await? {
         Outcome::Answered { object, briefing } => return Ok((object, briefing)),

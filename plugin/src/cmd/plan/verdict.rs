@@ -19,7 +19,7 @@ pub(crate) type Verdict = (Result<Value, HubError>, Vec<String>);
 pub(crate) async fn ask(hub: &HubClient, manager: &str, target: &Target, end: Option<Timestamp>) -> Option<Verdict> {
     let patch =
         target.row.trial_patch(&target.object, end, Timestamp::now()).filter(|patch| patch.get("spec").is_some())?;
-    let write = Write { dry_run: true, manager: manager.to_owned(), strict: false };
+    let write = Write::new(manager, true);
     Some(with_warnings(hub.patch(target.resource, &target.namespace, &target.name, &patch, &write)).await)
 }
 

@@ -49,7 +49,7 @@ pub(crate) async fn run(kinds: Kinds, args: &UndoArgs, hub_args: &HubArgs) -> Re
         if verb.write.changes() {
             // An abort is for good: the hub has to accept the other rollout first. Its warnings come when it is
             // created.
-            let rehearsal = Write { dry_run: true, manager: verb.write.field_manager.clone(), strict: false };
+            let rehearsal = Write::new(&verb.write.field_manager, true);
             with_warnings(send(&hub, &restore, &rehearsal)).await.0?;
         }
         let (aborted, done) = apply(&hub, Change::Abort, &name, verb).await?;

@@ -39,6 +39,12 @@ pub mod managed_fields {
         entries(object).filter(move |entry| entry.pointer(field).is_some())
     }
 
+    /// Those that own an annotation.
+    pub fn annotators<'a>(object: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+        let field = format!("/fieldsV1/f:metadata/f:annotations/f:{}", key.replace('/', "~1"));
+        entries(object).filter(move |entry| entry.pointer(&field).is_some())
+    }
+
     /// The manager of an entry; empty if it names none. Untrusted text.
     pub fn manager(entry: &Value) -> &str {
         entry.get("manager").and_then(Value::as_str).unwrap_or_default()

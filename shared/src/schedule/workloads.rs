@@ -26,18 +26,13 @@ use crate::hub_kinds;
 use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
 use crate::kinds::{CRON_JOB, Change, Intent, TargetError, TargetKind};
 use crate::kkp::api::NAMESPACE_PREFIX;
-use crate::object::managed_fields::{manager, owners, written_at};
+use crate::object::managed_fields::{annotators, manager, owners, written_at};
 use crate::object::{items, text};
 use crate::power::Power;
 use crate::text::{and_more, sanitize_to};
 use crate::workload::namespaces::is_control_plane;
 use crate::workload::ownership::{REPLICAS, SUSPEND};
 
-/// The records of a sleep, as an entry of a field manager names them.
-const RECORDS: [&str; 2] = [
-    "/fieldsV1/f:metadata/f:annotations/f:hibernate.sh~1replicas",
-    "/fieldsV1/f:metadata/f:annotations/f:hibernate.sh~1cronjob-suspend",
-];
 /// What Kubernetes writes by itself, such as for an autoscaler.
 const KUBERNETES: &str = "kube-controller-manager";
 /// The component that grants the rights.
@@ -197,7 +192,8 @@ fn changed(object: &Value, at: Timestamp, sleeps: bool) -> Option<String> {
     }
     // `kubectl scale` leaves an entry without a time, or none at all [tried, 1.36].
     let ours = |entry: &Value| manager(entry) == keys::CONTROLLER && written_at(entry).is_some_and(|when| when >= at);
-    let is_record_of_edge = RECORDS.into_iter().any(|record| owners(object, record).any(ours));
+    let records = [keys::REPLICAS, keys::CRON_JOB_SUSPEND];
+    let is_record_of_edge = records.into_iter().any(|record| annotators(object, record).any(ours));
     let untimed =
         others.iter().find(|entry| written_at(entry).is_none()).map_or("another client", |entry| manager(entry));
     (sleeps && is_record_of_edge).then(|| format!("{untimed} has changed it after this edge put it to sleep"))

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::replicas::replicas;
 use crate::annotation::{format, keys};
-use crate::object::managed_fields::{entries, manager, owners, written_at};
+use crate::object::managed_fields::{annotators, entries, manager, owners, written_at};
 use crate::text::sanitize_to;
 
 /// What a sleep changes, as an entry of a field manager names it.
@@ -22,11 +22,10 @@ const MAX_NAME: usize = 64;
 /// others have set it since, and the record may be stale. None as well if the managers do not show it, or if the record
 /// is the newer one.
 ///
-/// `kubectl scale` leaves an owner without a time in managedFields, or none. Our programs write both fields at once, so a missing one
-/// means that another client scaled.
+/// `kubectl scale` leaves an owner without a time in managedFields, or none. Our programs write both fields at once, so a
+/// missing one means that another client scaled.
 pub fn stale_record(object: &Value, key: &str, field: &str) -> Option<String> {
-    let record = format!("/fieldsV1/f:metadata/f:annotations/f:{}", key.replace('/', "~1"));
-    let writer = owners(object, &record).max_by_key(|entry| written_at(entry))?;
+    let writer = annotators(object, key).max_by_key(|entry| written_at(entry))?;
     let name = manager(writer);
     let scalers: Vec<&Value> = owners(object, field).collect();
     let kept = scalers.iter().any(|entry| manager(entry) == name);

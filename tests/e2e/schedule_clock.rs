@@ -4,28 +4,13 @@ use anyhow::{Context as _, Result};
 use jiff::civil::{Date, time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
-use kube::api::PostParams;
-use kube::{Api, ResourceExt as _};
-use serde_json::{Value, json};
-use shared::schedule::api::PowerSchedule;
+use serde_json::json;
 use shared::schedule::zone::zone;
+use testbed::Program;
 use testbed::supervisor::programs::Start;
-use testbed::{Cluster, Program};
 
 use crate::rollout_common::{Fleet, SOON};
-use crate::schedule_common::{BERLIN, Days, QUIET, ended, is_read};
-
-/// A schedule for all clusters of the namespace of this one. Its API and its UID.
-async fn schedule(days: &Days, of: &Cluster, awake: &Value) -> Result<(Api<PowerSchedule>, String)> {
-    let api: Api<PowerSchedule> = Api::namespaced(days.world.hub().await?, of.namespace());
-    let object = json!({
-        "metadata": { "name": "night", "namespace": of.namespace() },
-        "spec": { "timeZone": BERLIN, "awake": awake, "targets": { "all": true } },
-    });
-    let uid = api.create(&PostParams::default(), &serde_json::from_value(object)?).await?.uid();
-    is_read(&api, "night").await?;
-    Ok((api, uid.context("a UID")?))
-}
+use crate::schedule_common::{BERLIN, Days, QUIET, ended, night};
 
 /// The day on which clocks go forward and the day on which they go back, after today.
 fn changes(zone: &TimeZone) -> Result<[Date; 2]> {
@@ -46,7 +31,7 @@ async fn a_clock_change_moves_an_edge_of_the_hour_that_is_skipped_and_repeats_no
     days.start_controller().await?;
     let fleet = Fleet::of(&days.world, "change", &["one"]).await?;
     let one = fleet.get("one");
-    let (api, uid) = schedule(&days, one, &json!([{ "from": "02:30", "to": "04:30" }])).await?;
+    let (api, uid) = night(&days, one, &json!([{ "from": "02:30", "to": "04:30" }])).await?;
     one.wait_for_power_state("Hibernating", SOON).await?;
     let later = forward.until((jiff::Unit::Day, back))?.get_days();
     // 02:30 does not exist in spring; in autumn it comes twice, and the first one counts.
@@ -71,9 +56,9 @@ async fn a_clock_that_is_set_back_and_forth_repeats_no_edge_and_undoes_nothing()
     days.start_controller().await?;
     let fleet = Fleet::of(&days.world, "back", &["left", "woken"]).await?;
     let [left, woken] = ["left", "woken"].map(|name| fleet.get(name));
-    let (api, uid) = schedule(&days, left, &json!([{ "from": "08:00", "to": "18:00" }])).await?;
+    let (api, uid) = night(&days, left, &json!([{ "from": "08:00", "to": "18:00" }])).await?;
     // Each cluster has a namespace of its own.
-    let (other, _) = schedule(&days, woken, &json!([{ "from": "08:00", "to": "18:00" }])).await?;
+    let (other, _) = night(&days, woken, &json!([{ "from": "08:00", "to": "18:00" }])).await?;
     let evening = days.at(0, time(18, 0, 0, 0))?;
     days.go(0, time(17, 59, 58, 0))?;
     for (api, cluster) in [(&api, left), (&other, woken)] {

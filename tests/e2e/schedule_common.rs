@@ -5,15 +5,15 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use jiff::civil::{Date, Time, Weekday, time};
 use jiff::{Timestamp, ToSpan as _};
-use kube::Api;
-use kube::api::ListParams;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::rollout::api::PowerRollout;
-use shared::schedule::api::{Schedule, ScheduleStatus};
+use shared::schedule::api::{PowerSchedule, Schedule, ScheduleStatus};
 use shared::schedule::zone::{instant, zone};
 use testbed::supervisor::programs::Start;
-use testbed::{Options, Program, Ran, Timings, World, eventually, paths};
+use testbed::{Cluster, Options, Program, Ran, Timings, World, eventually, paths};
 
 use crate::clock::Clock;
 use crate::rollout_common::{SOON, controller};
@@ -149,4 +149,16 @@ where
         Ok(status)
     })
     .await
+}
+
+/// A schedule for all clusters of the namespace of this one. Its API and its UID.
+pub(crate) async fn night(days: &Days, of: &Cluster, awake: &Value) -> Result<(Api<PowerSchedule>, String)> {
+    let api: Api<PowerSchedule> = Api::namespaced(days.world.hub().await?, of.namespace());
+    let object = json!({
+        "metadata": { "name": "night", "namespace": of.namespace() },
+        "spec": { "timeZone": BERLIN, "awake": awake, "targets": { "all": true } },
+    });
+    let uid = api.create(&PostParams::default(), &serde_json::from_value(object)?).await?.uid();
+    is_read(&api, "night").await?;
+    Ok((api, uid.context("a UID")?))
 }

@@ -13,7 +13,7 @@ use shared::schedule::api::{ClusterPowerSchedule, PowerSchedule};
 use testbed::eventually;
 
 use crate::rollout_common::{Fleet, SOON};
-use crate::schedule_common::{BERLIN, Days, QUIET, ended, is_read, office, status};
+use crate::schedule_common::{BERLIN, Days, QUIET, ended, is_read, night, office, status};
 
 fn resumed(annotations: &Value) -> Value {
     json!({ "spec": { "powerState": "Running" }, "metadata": { "annotations": annotations } })
@@ -132,13 +132,7 @@ async fn a_controller_that_dies_around_an_edge_makes_one_rollout_of_it() -> Resu
     days.start_controller().await?;
     let fleet = Fleet::of(&days.world, "deaths", &["one"]).await?;
     let one = fleet.get("one");
-    let schedules: Api<PowerSchedule> = Api::namespaced(days.world.hub().await?, one.namespace());
-    let night: PowerSchedule = serde_json::from_value(json!({
-        "metadata": { "name": "night", "namespace": one.namespace() },
-        "spec": { "timeZone": BERLIN, "awake": [{ "from": "08:00", "to": "18:00" }], "targets": { "all": true } },
-    }))?;
-    let uid = schedules.create(&PostParams::default(), &night).await?.uid().context("a UID")?;
-    is_read(&schedules, "night").await?;
+    let (schedules, uid) = night(&days, one, &json!([{ "from": "08:00", "to": "18:00" }])).await?;
     for (day, hour, state) in [
         (0, 18, "Hibernating"),
         (1, 8, "Running"),

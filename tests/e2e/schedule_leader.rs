@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::civil::time;
-use kube::api::PostParams;
-use kube::{Api, ResourceExt as _};
 use serde_json::json;
-use shared::schedule::api::PowerSchedule;
 use testbed::supervisor::programs::Start;
 
 use crate::alone::controller_leader::leader;
 use crate::rollout_common::{Fleet, SOON, controller};
-use crate::schedule_common::{BERLIN, Days, QUIET, ended, is_read};
+use crate::schedule_common::{Days, QUIET, ended, night};
 
 fn replica(identity: &str) -> Start {
     Start { identity: Some(identity.to_owned()), ..controller() }
@@ -26,13 +23,7 @@ async fn a_leader_that_changes_at_the_edge_makes_one_rollout_and_undoes_no_chang
     }
     let fleet = Fleet::of(&days.world, "leader", &["one"]).await?;
     let one = fleet.get("one");
-    let schedules: Api<PowerSchedule> = Api::namespaced(days.world.hub().await?, one.namespace());
-    let night: PowerSchedule = serde_json::from_value(json!({
-        "metadata": { "name": "night", "namespace": one.namespace() },
-        "spec": { "timeZone": BERLIN, "awake": [{ "from": "08:00", "to": "18:00" }], "targets": { "all": true } },
-    }))?;
-    let uid = schedules.create(&PostParams::default(), &night).await?.uid().context("a UID")?;
-    is_read(&schedules, "night").await?;
+    let (schedules, uid) = night(&days, one, &json!([{ "from": "08:00", "to": "18:00" }])).await?;
 
     let edges = [
         (0, 18, "Hibernating", "kill"),

@@ -15,7 +15,7 @@ const SCHEDULES: usize = 1_000;
 /// What belongs to the creation of the schedules has ended by then.
 const SETTLES: Duration = Duration::from_mins(1);
 
-/// Counts what the controller asks, and looks at its memory and its processor time.
+/// Counts the requests of the controller, and reads its memory and its processor time.
 pub async fn run(table: &mut Table) -> Result<()> {
     let minutes = std::env::var("BENCH_MINUTES").unwrap_or_else(|_| "5".to_owned());
     let minutes: u64 = minutes.parse().context("BENCH_MINUTES")?;

@@ -95,7 +95,7 @@ impl<S: Schedule + Object> Schedules<S> {
         Self { handle, rollouts, governance, watched, guard, holds: Kept::default(), namespace }
     }
 
-    /// Targets that are to run and have a hold, with the schedule of this kind that governs them: one look at all targets
+    /// Targets that are to run and have a hold, with the schedule of this kind that governs them: one pass over all targets
     /// serves all schedules for a while.
     async fn holds(&self) -> kube::Result<Arc<Vec<(Key, Hold)>>> {
         self.holds.answer(DEBOUNCE, async { self.find_holds().await.map(Arc::new) }).await

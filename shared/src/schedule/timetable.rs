@@ -190,8 +190,8 @@ impl Timetable {
 
     /// The edges later than `from` and not later than `to`, in order.
     pub fn edges(&self, from: Timestamp, to: Timestamp) -> Vec<Edge> {
-        let edges = self.nominal(before(from, MARGIN), after(to, MARGIN));
-        self.spaced(&self.ahead(edges)).into_iter().filter(|edge| from < edge.at && edge.at <= to).collect()
+        let (state, edges) = self.nominal(before(from, MARGIN), after(to, MARGIN));
+        self.spaced(state, &self.ahead(edges)).into_iter().filter(|edge| from < edge.at && edge.at <= to).collect()
     }
 
     /// The first edges after a moment.
@@ -336,8 +336,8 @@ impl Timetable {
         flips
     }
 
-    /// The edges at the times that the schedule names.
-    fn nominal(&self, from: Timestamp, to: Timestamp) -> Vec<Edge> {
+    /// The state at the begin, and the edges at the times that the schedule names.
+    fn nominal(&self, from: Timestamp, to: Timestamp) -> (Option<Power>, Vec<Edge>) {
         let flips = self.flips(from, to);
         let bounds = self.overrides.iter().flat_map(|one| [one.from, one.to]).filter(|at| from < *at && *at <= to);
         let mut moments: Vec<Timestamp> = flips.iter().map(|flip| flip.at).chain(bounds).collect();
@@ -352,6 +352,7 @@ impl Timetable {
             Mode::Fixed(power, _) => Some(power),
             Mode::Unchanged => None,
         };
+        let begin = state;
         let mut edges = Vec::new();
         let mut flips = flips.into_iter().peekable();
         for at in moments {
@@ -380,7 +381,7 @@ impl Timetable {
             edges.extend(edge.map(|(power, source)| Edge { at, power, source }));
             mode = next;
         }
-        edges
+        (begin, edges)
     }
 
     /// Wakes begin earlier, but not before the edge before them, and not in an exception that changes nothing.
@@ -399,8 +400,8 @@ impl Timetable {
         edges
     }
 
-    /// Without sleeps that are too short. A window's wake after such a sleep changes nothing.
-    fn spaced(&self, edges: &[Edge]) -> Vec<Edge> {
+    /// Without sleeps that are too short. A window's wake after such a sleep changes nothing. `state`: that before the edges.
+    fn spaced(&self, state: Option<Power>, edges: &[Edge]) -> Vec<Edge> {
         let mut spaced: Vec<Edge> = Vec::with_capacity(edges.len());
         let mut skipped = false;
         for (index, edge) in edges.iter().enumerate() {
@@ -411,7 +412,8 @@ impl Timetable {
                 skipped = true;
                 continue;
             }
-            let repeats = skipped && matches!(self.base, Base::Windows(_)) && spaced.last().as_ref().is_some_and(wakes);
+            let before = spaced.last().map(|edge| edge.power).or(state);
+            let repeats = skipped && matches!(self.base, Base::Windows(_)) && before == Some(Power::Running);
             skipped = false;
             if !repeats {
                 spaced.push(*edge);

@@ -280,3 +280,16 @@ fn what_comes_next_and_what_holds_now() {
     ));
     assert_eq!((off.state(friday), texts(&off.next(friday, 1))), (None, vec!["2027-11-02T06:30Z Awake".to_owned()]));
 }
+
+/// Found by the property: the state at the begin of a range is that of an exception longer than the margin.
+#[test]
+fn a_wake_after_a_sleep_that_is_left_out_is_none_in_every_range() {
+    let spec = spec(&json!({
+        "timeZone": "Africa/Abidjan", "awake": [{ "days": ["Tue-Thu"], "from": "00:00", "to": "15:01" }],
+        "exceptions": [{ "from": "2026-03-09T00:00", "to": "2026-04-13", "power": "Awake" }],
+        "lead": "3h", "minimumSleep": "6h",
+    }));
+    let (begin, middle, end) = ("2026-04-02T00:00:00Z", "2026-04-10T00:00:00Z", "2026-04-14T21:00:00Z");
+    assert_eq!(edges(&spec, begin, end), Vec::<String>::new());
+    assert_eq!(edges(&spec, middle, end), Vec::<String>::new());
+}

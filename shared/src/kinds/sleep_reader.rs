@@ -28,6 +28,7 @@ use crate::annotation::{annotation, format, keys, protected};
 use crate::finding::Finding;
 use crate::object::items;
 use crate::power::Power;
+use crate::read::{self, Limits};
 use crate::text::sanitize_to;
 use crate::workload::ownership::{our_last_write, stale_record};
 use crate::workload::replicas::{ReplicasError, guarded, reason_change};
@@ -170,12 +171,13 @@ impl RowObject<'_> {
     /// What was there before the sleep, by place.
     fn recorded(&self) -> Option<Result<Map<String, Value>, String>> {
         let text = annotation(self.object, keys::BEFORE)?;
-        let read = || {
+        let checked = || {
             if text.len() > MAX_RECORD {
                 return Err("it is too long".to_owned());
             }
-            let found: Map<String, Value> =
-                serde_json::from_str(text).map_err(|_| "it is no JSON object of places and values".to_owned())?;
+            let found = read::text::<Map<String, Value>>(text, &Limits::answer(text.len()))
+                .map_err(|_| "it is no JSON object of places and values".to_owned())?
+                .value;
             for (place, value) in &found {
                 match self.row.switches.iter().find(|switch| switch.at == place) {
                     None => return Err(format!("found {:?}, which no sleep writes", sanitize_to(place, MAX_TEXT))),
@@ -188,7 +190,7 @@ impl RowObject<'_> {
             }
             Ok(found)
         };
-        Some(read())
+        Some(checked())
     }
 
     /// Whether others have set a switch since the record was written, and who wrote the record.

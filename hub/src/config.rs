@@ -4,7 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::Uri;
+use http::header::USER_AGENT;
+use http::{HeaderValue, Uri};
 use kube::Config;
 use kube::config::{AuthInfo, Cluster, Context, ExecAuthCluster, Kubeconfig, KubeconfigError};
 use rustls::pki_types::CertificateDer;
@@ -17,6 +18,9 @@ use crate::{pod, proxy, server};
 
 /// Connecting takes milliseconds or fails; kube's default of 30 seconds is too long for a plugin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// As audit logs of the hub name this client.
+const AGENT: &str = concat!("kubectl-hibernate/", env!("CARGO_PKG_VERSION"));
 
 /// Reads the kubeconfig and applies the flags, as kubectl does.
 ///
@@ -40,6 +44,7 @@ pub fn load(args: &Connection) -> Result<Config, ConfigError> {
     impersonate(&mut config.auth_info, args);
     config.connect_timeout = Some(args.request_timeout.map_or(CONNECT_TIMEOUT, |limit| limit.min(CONNECT_TIMEOUT)));
     config.disable_compression |= args.disable_compression;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     config.default_retry = false; // kube's default goes on for minutes, and repeats writes
     Ok(config)
 }

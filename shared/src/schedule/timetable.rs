@@ -39,7 +39,7 @@ pub struct Timetable {
     zone: TimeZone,
     base: Base,
     /// A later one wins.
-    overrides: Vec<Override>,
+    overrides: Box<[Override]>,
     lead: Duration,
     minimum_sleep: Duration,
 }
@@ -64,7 +64,7 @@ struct Override {
     from: Timestamp,
     to: Timestamp,
     power: Option<Power>,
-    text: String,
+    text: Box<str>,
 }
 
 /// A moment at which targets are to change.
@@ -140,14 +140,14 @@ impl Timetable {
                 from: instant(&zone, line.from),
                 to: instant(&zone, line.to),
                 power: calendar.power.power(),
-                text: reasoned(&format!("calendar {}", sanitize_to(&calendar.config_map, SHOWN)), &line.reason),
+                text: reasoned(&format!("calendar {}", sanitize_to(&calendar.config_map, SHOWN)), &line.reason).into(),
             })
         });
         let mut overrides: Vec<Override> = lines.collect();
         overrides.extend(spec.exceptions.iter().enumerate().filter_map(|(at, one)| faults.exception(at, one, &zone)));
         let lead = faults.length("lead", spec.lead.as_deref(), Duration::ZERO);
         let minimum_sleep = faults.length("minimumSleep", spec.minimum_sleep.as_deref(), MINIMUM_SLEEP);
-        let timetable = Self { zone, base, overrides, lead, minimum_sleep };
+        let timetable = Self { zone, base, overrides: overrides.into(), lead, minimum_sleep };
         if faults.0.is_empty() {
             timetable.find_extremes(&mut faults);
         }
@@ -236,7 +236,7 @@ impl Timetable {
         match source {
             Source::Window(at) => spec.awake.get(at).map(window_text),
             Source::Event(at) => spec.events.get(at).map(|event| format!("event {}", sanitize_to(&event.cron, SHOWN))),
-            Source::Override(at) => self.overrides.get(at).map(|one| one.text.clone()),
+            Source::Override(at) => self.overrides.get(at).map(|one| one.text.to_string()),
             Source::Apply => Some("applied by hand".to_owned()),
             Source::Hold => Some("end of a hold".to_owned()),
         }
@@ -502,7 +502,7 @@ impl Faults {
         };
         let to = to.as_deref().map(|to| format!("..{to}")).unwrap_or_default();
         let text = reasoned(&sanitize_to(&format!("exception {from}{to}"), SHOWN), reason);
-        Some(Override { from: instant(zone, begin), to: instant(zone, end), power: power.power(), text })
+        Some(Override { from: instant(zone, begin), to: instant(zone, end), power: power.power(), text: text.into() })
     }
 
     fn length(&mut self, field: &str, text: Option<&str>, default: Duration) -> Duration {

@@ -25,6 +25,7 @@ pub mod hive;
 pub mod kinds;
 pub mod kkp;
 pub mod object;
+pub mod quantity;
 pub mod read;
 pub mod record;
 pub mod rollout;

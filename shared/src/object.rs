@@ -22,6 +22,15 @@ pub fn named<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
     objects.iter().find(|object| name_of(object) == name)
 }
 
+/// Sets a member of nested objects. A null removes it, as in any merge patch.
+pub fn put(patch: &mut Value, at: &str, value: Value) {
+    let mut place = patch;
+    for member in at.split('/').skip(1) {
+        place = &mut place[member.replace("~1", "/").replace("~0", "~")];
+    }
+    *place = value;
+}
+
 /// `metadata.managedFields`: which field manager owns what of an object, as the API server keeps it.
 pub mod managed_fields {
     use jiff::Timestamp;

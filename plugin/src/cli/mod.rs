@@ -11,6 +11,7 @@ pub(crate) mod time;
 pub(crate) mod values;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::error::{ContextKind, ContextValue};
@@ -67,6 +68,9 @@ pub(crate) enum Command {
     /// Show what would block or slow a hibernation or resume
     #[command(before_help = help!("plan-examples"), after_long_help = help!("plan-output", "exit-codes"))]
     Plan(PlanArgs),
+    /// List the kinds that sleep, and what a sleep writes
+    #[command(before_help = help!("kinds-examples"), after_long_help = help!("kinds-file", "exit-codes"))]
+    Kinds(KindsArgs),
     /// Check the installation on the hub
     #[command(before_help = help!("check-examples"), after_long_help = help!("checks", "exit-codes"))]
     Check(CheckArgs),
@@ -136,6 +140,17 @@ pub(crate) struct PlanArgs {
     /// Name under which the API server tracks the annotation that --fresh writes
     #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]
     pub(crate) field_manager: String,
+}
+
+/// Flags of `kinds`.
+#[derive(Debug, Args)]
+pub(crate) struct KindsArgs {
+    /// Check the kinds of a file against the definitions of the hub
+    #[arg(long, value_name = "FILE")]
+    pub(crate) check: Option<PathBuf>,
+    /// Format
+    #[arg(long, short = 'o', value_enum, default_value_t = ReportOutput::Table, value_name = "FORMAT")]
+    pub(crate) output: ReportOutput,
 }
 
 /// Flags of `check`.

@@ -59,11 +59,11 @@ pub(crate) enum ActOutput {
 /// How a change is written and reported.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WriteFlags {
-    /// Print or validate the changes only
+    /// Only print (client), or validate (server)
     ///
-    /// `client` only prints the changes; `server` validates them on the API server without storing them.
+    /// `client` only prints the changes; `server` validates them on the API server without storing them; `none` makes them.
     #[arg(long, value_enum, default_value_t = DryRun::None, value_name = "STRATEGY", default_missing_value = "client",
-          num_args = 0..=1, require_equals = true)]
+          num_args = 0..=1, require_equals = true, hide_default_value = true, hide_possible_values = true)]
     pub(crate) dry_run: DryRun,
     /// Name under which the API server tracks the fields written
     #[arg(long, value_name = "NAME", default_value = shared::annotation::keys::PLUGIN, hide_short_help = true)]

@@ -3,6 +3,7 @@
 mod check;
 pub(crate) mod completion;
 pub(crate) mod install_alias;
+mod kinds;
 pub(crate) mod path_entry;
 mod plan;
 mod power;
@@ -17,24 +18,32 @@ use serde_json::json;
 use shared::kinds::Kinds;
 use shared::power::Power;
 
+use self::power::Accepted;
 use crate::cli::recover::{Recover, RecoverArgs};
 use crate::cli::{Cli, Command, VersionArgs, VersionOutput};
 use crate::error::{Exit, Problem};
 use crate::output;
+use crate::read::kinds_file;
 
 /// Runs the command.
 ///
 /// # Errors
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
-pub(crate) async fn run(kinds: Kinds, cli: &Cli) -> Result<Exit, Problem> {
+pub(crate) async fn run(own: Kinds, cli: &Cli) -> Result<Exit, Problem> {
+    let is_silent = matches!(cli.command, Some(Command::Complete { .. }));
+    let (kinds, file) = kinds_file::extend(own, cli.hub.kinds.as_deref())?;
+    if let Some(path) = file.as_ref().filter(|_| !is_silent) {
+        output::note(&format!("kinds from {}", path.display()));
+    }
     match &cli.command {
-        None => power::run(kinds, Power::Hibernating, &cli.sleep.act, cli.sleep.force, &cli.hub).await,
-        Some(Command::Dehydrate(args)) => power::run(kinds, Power::Hibernating, &args.act, args.force, &cli.hub).await,
+        None => power::run(kinds, Power::Hibernating, &cli.sleep.act, (&cli.sleep).into(), &cli.hub).await,
+        Some(Command::Dehydrate(args)) => power::run(kinds, Power::Hibernating, &args.act, args.into(), &cli.hub).await,
         Some(Command::Resume(args)) => {
             args.check()?;
-            power::run(kinds, Power::Running, &args.act, false, &cli.hub).await
+            power::run(kinds, Power::Running, &args.act, Accepted::default(), &cli.hub).await
         }
         Some(Command::Plan(args)) => plan::run(kinds, args, &cli.hub).await,
+        Some(Command::Kinds(args)) => kinds::run(own, (kinds, file.as_deref()), args, &cli.hub).await,
         Some(Command::Check(args)) => check::run(kinds, args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
         Some(Command::Rollout(args)) => rollout::run(kinds, args, &cli.hub).await,

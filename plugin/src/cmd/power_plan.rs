@@ -2,7 +2,7 @@
 
 use futures::{StreamExt, stream};
 use hub::{HubClient, Write};
-use shared::kinds::{Briefing, Change, Confirmation, Intent};
+use shared::kinds::{Briefing, Change, Confirmation, Intent, TargetError};
 use shared::power::Power;
 use view::CONCURRENCY;
 use view::target::Target;
@@ -46,6 +46,12 @@ impl TargetPlan {
         let change = target.row.change(&target.object, intent);
         let change = change.map_err(|error| Failure::new(target.full_name(), error.into()));
         Self { target, change, briefing: None }
+    }
+
+    /// The same, refused.
+    pub(crate) fn refused(self, why: String) -> Self {
+        let error = TargetError::Refused(why);
+        Self { change: Err(Failure::new(self.target.full_name(), error.into())), ..self }
     }
 
     /// Whether a sleep, a wake or what goes with it is to be written.

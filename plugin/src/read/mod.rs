@@ -1,8 +1,11 @@
 //! What is on the hub beside the objects that a command is about: our installation, and what else acts on a target.
 
 pub(crate) mod fdb;
+pub(crate) mod kinds_file;
+pub(crate) mod owners;
 pub(crate) mod reverts;
 pub(crate) mod untouched;
+pub(crate) mod wake;
 
 use hub::is_namespace;
 use jiff::{SignedDuration, Timestamp};
@@ -14,6 +17,9 @@ use crate::output::age::age;
 
 /// A lock that its holder renews.
 pub(crate) static LEASE: Kind = Kind::namespaced("coordination.k8s.io", &["v1"], "Lease", "leases");
+/// What defines a kind of an operator.
+pub(crate) static DEFINITIONS: Kind =
+    Kind::cluster_scoped("apiextensions.k8s.io", &["v1"], "CustomResourceDefinition", "customresourcedefinitions");
 /// How long a Lease is held, if it does not say.
 const HELD: i64 = 15;
 

@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use hub::{HubClient, Resource};
 use serde_json::Value;
-use shared::kinds::{KINDS as KINDS_OF_TARGETS, Kind, TargetKind};
+use shared::kinds::{Kind, Kinds, TargetKind};
 use shared::object::text;
 use shared::text::name_some;
 
@@ -25,13 +25,13 @@ const SCALED: [&str; 5] = ["ReplicaSet", "StatefulSet", "Job", "DaemonSet", "Rep
 const NAMED: usize = 20;
 
 /// Names what keeps running, and the kinds of which that is not known.
-pub(crate) async fn note(hub: &HubClient, namespace: &str) {
+pub(crate) async fn note(hub: &HubClient, kinds: Kinds, namespace: &str) {
     let lists = KINDS.each_ref().map(|kind| hub.list(Resource::preferred(kind), Some(namespace), "", ""));
     let (mut untouched, mut unread) = (Vec::new(), Vec::new());
     for (kind, list) in KINDS.iter().zip(join_all(lists).await) {
         match list {
             Ok(list) => {
-                let running = list.items.iter().filter(|object| runs_by_itself(kind, object));
+                let running = list.items.iter().filter(|object| runs_by_itself(kinds, kind, object));
                 untouched.extend(running.map(|object| kind.full_name(text(object, "/metadata/name"))));
             }
             Err(error) => {
@@ -50,11 +50,11 @@ pub(crate) async fn note(hub: &HubClient, namespace: &str) {
 
 /// Whether it has Pods of its own that no Deployment, `StatefulSet` or `CronJob` takes down: what one of the kinds listed
 /// here controls is named by its owner.
-fn runs_by_itself(kind: &Kind, object: &Value) -> bool {
+fn runs_by_itself(kinds: Kinds, kind: &Kind, object: &Value) -> bool {
     let number = |path: &str| object.pointer(path).and_then(Value::as_u64);
     let owner = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let owner = owner.into_iter().flatten().find(|owner| owner["controller"] == true);
-    if owner.is_some_and(sleeps_too) {
+    if owner.is_some_and(|owner| sleeps_too(kinds, owner)) {
         return false;
     }
     let owner = owner.map_or("", |owner| text(owner, "/kind"));
@@ -68,10 +68,10 @@ fn runs_by_itself(kind: &Kind, object: &Value) -> bool {
 }
 
 /// Whether the owner is of a kind of an operator that sleeps with the namespace.
-fn sleeps_too(owner: &Value) -> bool {
+fn sleeps_too(kinds: Kinds, owner: &Value) -> bool {
     let group = text(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
     let is_of = |row: &&TargetKind| row.kind.group == group && row.kind.kind == text(owner, "/kind");
-    KINDS_OF_TARGETS.in_namespace().iter().any(is_of)
+    kinds.in_namespace().iter().any(is_of)
 }
 
 /// Whether a Job has ended or does not run.
@@ -144,7 +144,7 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(runs_by_itself(kind, &object), runs, "{case}");
+            assert_eq!(runs_by_itself(shared::kinds::KINDS, kind, &object), runs, "{case}");
         }
     }
 }

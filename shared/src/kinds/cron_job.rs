@@ -33,6 +33,7 @@ use crate::workload::replicas::{ReplicasError, guarded, reason_change};
 /// `CronJob`.
 pub static CRON_JOB: TargetKind = TargetKind {
     deployed_field: Some("suspend"),
+    writes: "spec.suspend: true",
     in_namespace: true,
     stage: 1,
     asleep: "suspended",

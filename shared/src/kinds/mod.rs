@@ -7,14 +7,17 @@
 pub mod cluster_deployment;
 pub mod confirmation;
 pub mod cron_job;
+pub mod file;
 pub mod kind;
 pub mod kkp_cluster;
 pub mod lifecycle;
 pub mod operators;
+pub mod owners;
 pub mod record;
 pub mod row;
+pub mod schema;
 pub mod shown;
-mod sleep_reader;
+pub(crate) mod sleep_reader;
 pub mod sleep_row;
 pub mod testing;
 pub mod view;

@@ -31,6 +31,8 @@ pub struct TargetKind {
     /// The field of `spec` that a sleep sets and whoever deploys the target may set too: after a wake it is theirs.
     /// Autoscalers, owners and deployment tools may undo a sleep by it.
     pub deployed_field: Option<&'static str>,
+    /// What a sleep writes, where code does it: for people.
+    pub writes: &'static str,
     /// Another controller that changes the power state of its objects.
     pub rival: Option<&'static Rival>,
     /// What `--wait` says once the target sleeps.
@@ -230,6 +232,7 @@ impl TargetKind {
             has_force: false,
             plan: Some(&BY_CHANGE),
             deployed_field: None,
+            writes: "",
             rival: None,
             asleep: "asleep",
             awake: "awake",

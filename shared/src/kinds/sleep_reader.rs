@@ -26,7 +26,7 @@ use super::view::{Observed, StepRecord, View};
 use crate::admission::Settings;
 use crate::annotation::{annotation, format, keys, protected};
 use crate::finding::Finding;
-use crate::object::items;
+use crate::object::{items, put};
 use crate::power::Power;
 use crate::read::{self, Limits};
 use crate::text::sanitize_to;
@@ -47,9 +47,9 @@ const LOSES: &str = "Loses";
 
 /// An object of a kind that is a row.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RowObject<'a> {
-    pub(super) row: &'static SleepRow,
-    pub(super) object: &'a Value,
+pub(crate) struct RowObject<'a> {
+    pub(crate) row: &'static SleepRow,
+    pub(crate) object: &'a Value,
 }
 
 impl Scalar {
@@ -195,8 +195,7 @@ impl RowObject<'_> {
 
     /// Whether others have set a switch since the record was written, and who wrote the record.
     fn stale(&self) -> Option<String> {
-        let field = |at: &str| format!("/fieldsV1{}", at.replace('/', "/f:"));
-        self.switches().find_map(|switch| stale_record(self.object, keys::BEFORE, &field(switch.at)))
+        self.switches().find_map(|switch| stale_record(self.object, keys::BEFORE, &switch.managed()))
     }
 
     fn patch(&self, intent: &Intent<'_>, record: Option<&Map<String, Value>>, set: &[(&str, Value)]) -> Value {
@@ -294,15 +293,6 @@ impl RowObject<'_> {
         };
         self.switches().map(of).collect::<Vec<_>>().join(" and ")
     }
-}
-
-/// Sets a member of nested objects. A null removes it, as in any merge patch.
-pub(super) fn put(patch: &mut Value, at: &str, value: Value) {
-    let mut place = patch;
-    for member in at.split('/').skip(1) {
-        place = &mut place[member.replace("~1", "/").replace("~0", "~")];
-    }
-    *place = value;
 }
 
 impl Lifecycle for RowObject<'_> {

@@ -1,6 +1,10 @@
 //! Kinds that an operator runs and that have a power field of their own, as data: what a sleep writes, what a wake restores,
 //! and how state is read. Places are JSON pointers into the object, annotations as `/metadata/annotations/KEY`.
 
+use std::fmt;
+
+use serde::Deserialize;
+
 /// How a kind sleeps. [`super::sleep_reader`] reads it.
 #[derive(Debug)]
 pub struct SleepRow {
@@ -101,7 +105,7 @@ pub struct State {
 }
 
 /// What an object does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Phase {
     Asleep,
     Awake,
@@ -169,7 +173,34 @@ pub struct Obstacle {
     pub says: &'static str,
 }
 
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.at.replace("~1", "/");
+        match place.strip_prefix("/metadata/annotations/") {
+            Some(key) => write!(f, "annotation {key}: {}", self.asleep),
+            None => write!(f, "{}: {}", place.trim_start_matches('/').replace('/', "."), self.asleep),
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bool(value) => write!(f, "{value}"),
+            Self::Number(value) => write!(f, "{value}"),
+            Self::Text(value) => write!(f, "{value:?}"),
+            Self::Now => f.write_str("the time"),
+            Self::None => f.write_str("removed"),
+        }
+    }
+}
+
 impl Switch {
+    /// Its place in `metadata.managedFields`.
+    pub fn managed(&self) -> String {
+        format!("/fieldsV1{}", self.at.replace('/', "/f:"))
+    }
+
     /// A flag that is `false` where it is absent.
     pub const fn flag(at: &'static str) -> Self {
         let (asleep, absent) = (Scalar::Bool(true), Scalar::Bool(false));

@@ -24,6 +24,7 @@ pub static SANDBOX: TargetKind = TargetKind {
     has_force: false,
     plan: None,
     deployed_field: None,
+    writes: "annotation hibernate.sh/power-state",
     rival: None,
     asleep: "paused",
     awake: "running",

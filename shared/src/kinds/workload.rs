@@ -47,6 +47,7 @@ pub const ROWS: &[&TargetKind] = &[&DEPLOYMENT, &STATEFUL_SET, &CAPI_MACHINE_DEP
 pub(super) const fn row(kind: Kind) -> TargetKind {
     TargetKind {
         deployed_field: Some("replicas"),
+        writes: "spec.replicas: 0",
         awake: "ready",
         columns: &[INSTANCES],
         // Only workloads that sleep or have slept are of interest.

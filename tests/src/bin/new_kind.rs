@@ -24,6 +24,7 @@ static WORKSPACE: TargetKind = TargetKind {
     has_force: false,
     plan: Some(&BY_CHANGE),
     deployed_field: None,
+    writes: "spec.paused: true",
     rival: None,
     asleep: "paused",
     awake: "running",

@@ -12,6 +12,7 @@ use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Held, Pod};
 use shared::fdb::suspension::Stamp;
 use shared::guarded::Named;
+use shared::quantity;
 
 use super::Fdb;
 use crate::runtime::{Guarded, ReconcileError, Reconciled, System};
@@ -75,50 +76,5 @@ fn bytes(volume: &PersistentVolumeClaim) -> u64 {
     let capacity = volume.status.as_ref().and_then(|status| status.capacity.as_ref());
     let requests = || volume.spec.as_ref()?.resources.as_ref()?.requests.as_ref();
     let size = capacity.or_else(requests).and_then(|sizes| sizes.get("storage"));
-    size.and_then(|Quantity(text)| parse(text)).unwrap_or_default()
-}
-
-/// Bytes of a quantity such as `16Gi`; `None` if invalid.
-fn parse(text: &str) -> Option<u64> {
-    const UNITS: &[(&str, f64)] = &[
-        ("Ki", 1024.0),
-        ("Mi", 1_048_576.0),
-        ("Gi", 1_073_741_824.0),
-        ("Ti", 1_099_511_627_776.0),
-        ("Pi", 1_125_899_906_842_624.0),
-        ("Ei", 1_152_921_504_606_846_976.0),
-        ("k", 1e3),
-        ("M", 1e6),
-        ("G", 1e9),
-        ("T", 1e12),
-        ("P", 1e15),
-        ("E", 1e18),
-    ];
-    let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
-    let (number, factor) = unit.unwrap_or((text, 1.0));
-    let bytes = number.parse::<f64>().ok()? * factor;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "saturates, and a metric has no decimals"
-    )]
-    bytes.is_finite().then_some(bytes as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_of_volumes_are_read() {
-        for (text, bytes) in [
-            ("16Gi", Some(17_179_869_184)),
-            ("1.5Ki", Some(1536)),
-            ("128G", Some(128_000_000_000)),
-            ("7", Some(7)),
-            ("x", None),
-        ] {
-            assert_eq!(parse(text), bytes, "{text}");
-        }
-    }
+    size.and_then(|Quantity(text)| quantity::bytes(text)).unwrap_or_default()
 }

@@ -21,7 +21,7 @@ use shared::cgu::wire::UpgradeObject;
 use shared::finding::{Finding, Severity};
 use shared::kinds::Kinds;
 use shared::kinds::confirmation::{Briefing, Preflight};
-use shared::kinds::lifecycle::{HubFacts, HubFindings};
+use shared::kinds::lifecycle::{HubFacts, HubFindings, REFUSED};
 use shared::kinds::row::Plan;
 use shared::power::Power;
 use tokio::sync::OnceCell;
@@ -34,7 +34,7 @@ use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, UsageError, WaitError};
 use crate::output::{self, nothing_found};
-use crate::read::{reverts, untouched};
+use crate::read::{owners, reverts, untouched, wake};
 use crate::select::{Flags, parse};
 use crate::wait::preflight::{self, Outcome};
 
@@ -65,6 +65,13 @@ impl Outlook {
         all.map(|finding| finding.severity).min().unwrap_or(Severity::Info)
     }
 
+    /// The same, with why its owner does not let it sleep.
+    fn with_owner(mut self, owned: Option<String>) -> Self {
+        let why = owned.filter(|_| self.desired == Power::Running.to_string());
+        self.hub.splice(0..0, why.map(|why| Finding::block(REFUSED, why)));
+        self
+    }
+
     /// Of a target that was deleted while its preflight was awaited.
     fn deleted(target: Target, error: WaitError) -> Result<Self, Problem> {
         Ok(Self {
@@ -90,7 +97,10 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     let options = Options::read(kinds, &args.rollout, &now, &mut query)?;
     let end = args.time.resolve(&now, options.as_ref().and_then(Options::not_before))?;
     let hub = connect(hub_args)?;
-    let found = view::targets(&hub, &query).await;
+    let mut found = view::targets(&hub, &query).await;
+    if query.whole().is_some() {
+        found = owners::without_children(found);
+    }
     if found.is_empty() {
         output::note(&nothing_found(query.searched(&hub)));
         return Ok(Exit::Done);
@@ -99,7 +109,8 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         check(target, end)?;
     }
     if let Some(name) = query.whole() {
-        untouched::note(&hub, name).await;
+        untouched::note(&hub, kinds, name).await;
+        wake::note(&hub, name, recorded(&found)).await;
     }
     let order = match &options {
         Some(options) => Some(options.groups(query.namespace(&hub), &found.iter().flatten().collect::<Vec<_>>())?),
@@ -112,9 +123,9 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         .map(|target| async {
             let target = target?;
             let what = target.full_name();
-            outlook(&hub, args, target, end, (&autoscalers, &upgrades))
-                .await
-                .map_err(|problem| Failure::new(what, problem))
+            let owned = query.whole().and_then(|_| owners::refusal(&target));
+            let outlook = outlook(&hub, args, target, end, (&autoscalers, &upgrades)).await;
+            outlook.map(|found| found.with_owner(owned)).map_err(|problem| Failure::new(what, problem))
         })
         .buffered(CONCURRENCY)
         .collect()
@@ -143,6 +154,15 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         }
     }
     Ok(Exit::of(exits))
+}
+
+/// Replicas that a wake of these targets starts.
+fn recorded(found: &[Result<Target, view::error::Failure>]) -> u32 {
+    let records = found.iter().flatten().filter_map(|target| target.record().ok());
+    records
+        .filter(|record| record.replicas == Some(0))
+        .filter_map(|record| record.recorded_replicas?.parse::<u32>().ok())
+        .fold(0, u32::saturating_add)
 }
 
 /// What some kinds do not have.

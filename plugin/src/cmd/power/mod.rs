@@ -3,7 +3,6 @@
 mod advice;
 mod confirm;
 mod namespace;
-mod owners;
 mod report;
 mod write;
 
@@ -14,27 +13,39 @@ use std::time::{Duration, Instant};
 use shared::kinds::row::Reader;
 use shared::kinds::{Intent, Kinds};
 use shared::power::Power;
-use shared::text::name_some;
 use view::target::Target;
 
 use self::report::{Done, Reporter};
 use self::write::Writer;
 use crate::cli::time::{self, TimeError};
-use crate::cli::{ActArgs, HubArgs};
+use crate::cli::{ActArgs, HubArgs, SleepArgs};
 use crate::cmd::power_plan::{self, PlanResult, PowerRequest, TargetPlan};
 use crate::cmd::rollout::create;
 use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, UsageError};
 use crate::output::{self, nothing_found};
-use crate::read::untouched;
+use crate::read::{owners, untouched};
 use crate::select::{Flags, parse};
 use crate::wait::{self, Request, Waiting};
 
 /// How long a stage of a namespace is waited for before the next one.
 const STAGE: Duration = Duration::from_mins(5);
-/// How many objects a note names that are left to their owners.
-const CHILDREN: usize = 10;
+
+/// What a sleep accepts that is refused otherwise.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Accepted {
+    /// What `--force` says.
+    pub(crate) force: bool,
+    /// What `--include-owned` says.
+    pub(crate) owned: bool,
+}
+
+impl From<&SleepArgs> for Accepted {
+    fn from(args: &SleepArgs) -> Self {
+        Self { force: args.force, owned: args.include_owned }
+    }
+}
 
 /// Puts targets to sleep or wakes them: each by itself, or all by a rollout if a flag of one is given.
 ///
@@ -44,7 +55,7 @@ pub(crate) async fn run(
     kinds: Kinds,
     action: Power,
     args: &ActArgs,
-    force: bool,
+    Accepted { force, owned }: Accepted,
     hub_args: &HubArgs,
 ) -> Result<Exit, Problem> {
     let mut query = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
@@ -57,20 +68,20 @@ pub(crate) async fn run(
     let (reason, now, queried) = (args.reason.as_deref(), now.timestamp(), query.names.is_empty());
     let intent = Intent { power: action, reason, end, now, queried, force };
     let hub = connect(hub_args)?;
-    let plan =
-        |target: Result<Target, _>| -> PlanResult { Ok(TargetPlan::new(target.map_err(Failure::from)?, &intent)) };
-    let plans: Vec<PlanResult> = view::targets(&hub, &query).await.into_iter().map(plan).collect();
-    let plans = match query.whole() {
-        Some(name) => {
-            namespace::check(kinds, &hub, name, &plans).await?;
-            let (plans, children) = owners::without_children(plans);
-            if !children.is_empty() {
-                output::note(&format!("left to their owners in this namespace: {}", name_some(&children, CHILDREN)));
-            }
-            plans
-        }
-        None => plans,
+    let mut found = view::targets(&hub, &query).await;
+    if let Some(name) = query.whole() {
+        namespace::check(kinds, &hub, name, &found).await?;
+        found = owners::without_children(found);
+    }
+    let refuses_owned = query.whole().is_some() && action == Power::Hibernating && !owned;
+    let plan = |target: Result<Target, _>| -> PlanResult {
+        let plan = TargetPlan::new(target.map_err(Failure::from)?, &intent);
+        Ok(match owners::refusal(&plan.target).filter(|_| refuses_owned && plan.changes()) {
+            Some(why) => plan.refused(why),
+            None => plan,
+        })
     };
+    let plans: Vec<PlanResult> = found.into_iter().map(plan).collect();
     if plans.is_empty() {
         output::note(&nothing_found(query.searched(&hub)));
         return Ok(Exit::Done);
@@ -78,12 +89,13 @@ pub(crate) async fn run(
     let request = PowerRequest { hub: &hub, args, intent: &intent };
     match options {
         Some(options) => create::run(request, &options, &query, plans).await,
-        None => each(request, query.whole(), hub_args.all_namespaces, plans).await,
+        None => each(kinds, request, query.whole(), hub_args.all_namespaces, plans).await,
     }
 }
 
 /// Writes to each target. `whole`: the namespace, if it is named as a whole.
 async fn each(
+    kinds: Kinds,
     request: PowerRequest<'_>,
     whole: Option<&str>,
     everywhere: bool,
@@ -101,7 +113,7 @@ async fn each(
         if let Some(exit) = namespace::refused(name, &plans) {
             return Ok(exit);
         }
-        untouched::note(hub, name).await;
+        untouched::note(hub, kinds, name).await;
     }
     advice::give(request, &plans).await;
     if confirm::ask(request, &plans)? {

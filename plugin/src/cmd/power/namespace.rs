@@ -4,6 +4,7 @@ use hub::error::HubError;
 use hub::{HubClient, Resource};
 use shared::kinds::{Kinds, TargetError};
 use shared::workload::namespaces::{is_control_plane, is_ours};
+use view::target::Target;
 
 use crate::cmd::power_plan::PlanResult;
 use crate::error::{Exit, Failure, Problem};
@@ -14,7 +15,12 @@ use crate::output;
 ///
 /// # Errors
 /// [`TargetError::Refused`].
-pub(super) async fn check(kinds: Kinds, hub: &HubClient, name: &str, plans: &[PlanResult]) -> Result<(), Problem> {
+pub(super) async fn check<E>(
+    kinds: Kinds,
+    hub: &HubClient,
+    name: &str,
+    found: &[Result<Target, E>],
+) -> Result<(), Problem> {
     for row in kinds.targets {
         let Some(id) = row.control_plane.and_then(|prefix| name.strip_prefix(prefix)) else { continue };
         let found = hub.get(Resource::preferred(&row.kind), "", id).await;
@@ -25,11 +31,11 @@ pub(super) async fn check(kinds: Kinds, hub: &HubClient, name: &str, plans: &[Pl
             return Err(TargetError::Refused(text).into());
         }
     }
-    is_of_the_hub(name, plans)
+    is_of_the_hub(name, found)
 }
 
-fn is_of_the_hub(name: &str, plans: &[PlanResult]) -> Result<(), Problem> {
-    if !is_control_plane(name) && !plans.iter().flatten().any(|one| is_ours(&one.target.object)) {
+fn is_of_the_hub<E>(name: &str, found: &[Result<Target, E>]) -> Result<(), Problem> {
+    if !is_control_plane(name) && !found.iter().flatten().any(|target| is_ours(&target.object)) {
         return Ok(());
     }
     let text = format!(
@@ -66,7 +72,6 @@ mod tests {
     use serde_json::{Value, json};
     use shared::kinds::Change;
     use shared::kinds::workload::DEPLOYMENT;
-    use view::target::Target;
 
     use super::*;
     use crate::cmd::power_plan::TargetPlan;
@@ -88,7 +93,8 @@ mod tests {
             ("kube-system", json!({}), Some(Exit::Refused)),
             ("renamed", ours, Some(Exit::Refused)),
         ] {
-            let checked = is_of_the_hub(name, &[Ok(planned("web", &labels, Ok(unchanged())))]);
+            let target = planned("web", &labels, Ok(unchanged())).target;
+            let checked = is_of_the_hub(name, &[Ok::<_, ()>(target)]);
             assert_eq!(checked.err().map(|problem| problem.exit()), exit, "{name}");
         }
     }

@@ -88,7 +88,7 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
         items.iter().flat_map(warnings).for_each(|text| output::warning(&text));
         let sleeps = |item: &Item| target(item).is_some_and(|target| target.record.desired == "Hibernating");
         if let Some(namespace) = query.whole().filter(|_| items.iter().any(sleeps)) {
-            untouched::note(&hub, namespace).await;
+            untouched::note(&hub, kinds, namespace).await;
         }
         if items.is_empty() && exits.is_empty() {
             output::note(&nothing_found(query.searched(&hub)));

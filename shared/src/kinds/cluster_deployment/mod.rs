@@ -30,6 +30,7 @@ pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
     has_force: false,
     plan: Some(&plan::PLAN),
     deployed_field: None,
+    writes: "spec.powerState: \"Hibernating\"",
     rival: Some(&Rival {
         name: "Hive's own hibernation controller",
         settings: (&HIVE_CONFIG, HIVE),

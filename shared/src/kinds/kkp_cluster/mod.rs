@@ -34,6 +34,7 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
     has_force: true,
     plan: Some(&Plan { preflight: Some(&Dehydration), rules: None, sync: None, is_upgraded: false }),
     deployed_field: None,
+    writes: "annotation hibernate.sh/power-state: \"Hibernating\"",
     rival: None,
     asleep: "dehydrated",
     awake: "running",

@@ -5,7 +5,9 @@ mod databases;
 mod gardener;
 mod hypershift;
 mod kubevirt;
+pub mod no_row;
 mod notebooks;
+pub mod objects;
 mod ray;
 
 use super::kind::Kind;
@@ -24,7 +26,7 @@ pub use self::notebooks::NOTEBOOK;
 pub use self::ray::{RAY_CLUSTER, RAY_SERVICE};
 
 /// A kind that sleeps as this row says.
-const fn target(kind: Kind, stage: u8, row: &'static SleepRow) -> TargetKind {
+pub(super) const fn target(kind: Kind, stage: u8, row: &'static SleepRow) -> TargetKind {
     TargetKind {
         // Only those that sleep are of interest.
         is_listed: |record| record.desired == "Hibernating" || record.more.contains_key("recordedBefore"),

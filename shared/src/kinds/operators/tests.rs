@@ -147,7 +147,7 @@ fn any_awake() -> impl Strategy<Value = (&'static TargetKind, Value)> {
                 let mut object = object(&json!({ "other": "kept" }), &json!({ "other": 7 }));
                 for (place, value) in places.iter().zip(values) {
                     if !value.is_null() {
-                        crate::kinds::sleep_reader::put(&mut object, place, value);
+                        crate::object::put(&mut object, place, value);
                     }
                 }
                 (kind, object)

@@ -9,7 +9,7 @@ fn seen(kind: &TargetKind, sleeps: bool, more: &Value) -> String {
     let mut object = object(&json!({}), &json!({}));
     json_patch::merge(&mut object, more);
     for switch in row.switches.iter().take(if row.switches[0].only_present { 1 } else { 9 }).filter(|_| sleeps) {
-        crate::kinds::sleep_reader::put(&mut object, switch.at, switch.asleep.value(Timestamp::UNIX_EPOCH));
+        crate::object::put(&mut object, switch.at, switch.asleep.value(Timestamp::UNIX_EPOCH));
     }
     let action = if sleeps { Power::Hibernating } else { Power::Running };
     let progress = match kind.progress(&object, action).unwrap() {

@@ -1,0 +1,116 @@
+//! What others of its namespace stop: what an object of a row controls or scales is its operator's to scale.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::operators::no_row;
+use super::row::{Reader, TargetKind};
+use crate::object::{items, name_of, text};
+
+/// The objects of a namespace that scale others.
+#[derive(Debug, Default)]
+pub struct Owners {
+    uids: BTreeSet<String>,
+    /// Kind and name of what is scaled by a reference.
+    scaled: BTreeSet<(String, String)>,
+}
+
+impl Owners {
+    /// Those among these objects.
+    pub fn of<'a>(objects: impl IntoIterator<Item = (&'static TargetKind, &'a Value)>) -> Self {
+        let mut owners = Self::default();
+        for (kind, object) in objects {
+            owners.add(kind, object);
+        }
+        owners
+    }
+
+    /// Adds an object, if its kind is a row.
+    pub fn add(&mut self, kind: &TargetKind, object: &Value) {
+        let Reader::Row(row) = kind.reader else { return };
+        self.uids.insert(text(object, "/metadata/uid").to_owned());
+        let named = row.scales.and_then(|at| object.pointer(at)).map(|named| {
+            let kind = named["kind"].as_str().unwrap_or("Deployment");
+            (kind.to_owned(), text(named, "/name").to_owned())
+        });
+        self.scaled.extend(named);
+    }
+
+    /// Whether one of them stops this object.
+    pub fn stop(&self, kind: &TargetKind, object: &Value) -> bool {
+        let is_owned = controller(object).is_some_and(|owner| self.uids.contains(text(owner, "/uid")));
+        is_owned || self.scaled.contains(&(kind.kind.kind.to_owned(), name_of(object).to_owned()))
+    }
+}
+
+/// Why an object is not scaled whose operator scales it again, and whose owner does not sleep.
+pub fn refusal(object: &Value) -> Option<String> {
+    let owner = controller(object)?;
+    no_row::refusal(text(owner, "/apiVersion"), text(owner, "/kind"), text(owner, "/name"))
+}
+
+fn controller(object: &Value) -> Option<&Value> {
+    items(object, "/metadata/ownerReferences").find(|owner| owner["controller"] == true)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::operators::{CNPG_POOLER, SCALED_OBJECT};
+    use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
+
+    fn named(name: &str, more: &Value) -> Value {
+        let mut object = json!({ "metadata": { "name": name, "namespace": "shop", "uid": name } });
+        json_patch::merge(&mut object, more);
+        object
+    }
+
+    fn owned(api_version: &str, kind: &str, uid: &str, controller: bool) -> Value {
+        let owner =
+            json!({ "apiVersion": api_version, "kind": kind, "name": uid, "uid": uid, "controller": controller });
+        json!({ "metadata": { "ownerReferences": [owner] } })
+    }
+
+    #[test]
+    fn what_an_object_controls_or_scales_is_its_own_to_stop() {
+        let of_pooler = |uid: &str, controller| owned("postgresql.cnpg.io/v1", "Pooler", uid, controller);
+        let scaler = |target: Value| json!({ "spec": { "scaleTargetRef": target } });
+        let objects = [
+            (&CNPG_POOLER, named("pool", &json!({})), false),
+            (&DEPLOYMENT, named("pool-rw", &of_pooler("pool", true)), true),
+            (&DEPLOYMENT, named("other", &of_pooler("pool", false)), false),
+            (&DEPLOYMENT, named("unknown", &of_pooler("gone", true)), false),
+            (&SCALED_OBJECT, named("scaler", &scaler(json!({ "name": "web" }))), false),
+            (&SCALED_OBJECT, named("sets", &scaler(json!({ "kind": "StatefulSet", "name": "db" }))), false),
+            (&DEPLOYMENT, named("web", &json!({})), true),
+            (&DEPLOYMENT, named("db", &json!({})), false),
+            (&STATEFUL_SET, named("db", &json!({})), true),
+        ];
+        let owners = Owners::of(objects.iter().map(|(kind, object, _)| (*kind, object)));
+        for (kind, object, stopped) in &objects {
+            assert_eq!(owners.stop(kind, object), *stopped, "{object}");
+        }
+    }
+
+    #[test]
+    fn what_an_operator_without_a_row_scales_is_refused_by_name() {
+        for (api_version, kind, controller, part) in [
+            ("elasticsearch.k8s.elastic.co/v1", "Elasticsearch", true, "Elasticsearch.elasticsearch.k8s.elastic.co/x "),
+            ("rabbitmq.com/v1beta1", "RabbitmqCluster", true, "RabbitmqCluster.rabbitmq.com/x scales it again at once"),
+            ("grafana.integreatly.org/v1beta1", "Grafana", true, "its suspend only stops the operator"),
+            ("grafana.integreatly.org/v1beta1", "GrafanaDashboard", true, ""),
+            ("elasticsearch.k8s.elastic.co/v1", "Elasticsearch", false, ""),
+            ("example.com/v1", "Elasticsearch", true, ""),
+            ("v1", "Elasticsearch", true, ""),
+        ] {
+            let found = refusal(&named("es", &owned(api_version, kind, "x", controller)));
+            assert_eq!(found.is_some(), !part.is_empty(), "{api_version} {kind}");
+            assert!(found.unwrap_or_default().contains(part), "{api_version} {kind}");
+        }
+        let text = refusal(&named("es", &owned("rabbitmq.com/v1", "RabbitmqCluster", "\u{1b}[31m", true))).unwrap();
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+}

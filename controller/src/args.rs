@@ -11,10 +11,12 @@ use ipnet::IpNet;
 use server::log::Format;
 use shared::duration::{parse_positive, parse_unsigned};
 use shared::hive::decide::Settings;
+use shared::kinds::operators::objects::{MemberObject, SHOOT, VIRTUAL_MACHINE};
 use shared::kkp::phase::{Limited, Limits};
 use strum::VariantNames as _;
 
 use crate::cloud_registry::CloudFlags;
+use crate::fleet::MemberKind;
 use crate::spoke::{Dialer, Network, Threads};
 use crate::systems::cgu::CguSettings;
 use crate::systems::cgu::graph::Graphs;
@@ -111,6 +113,9 @@ pub struct Args {
     /// The worker-name of the KKP installation whose user clusters are served
     #[arg(long, value_name = "NAME", default_value = "")]
     pub kkp_worker_name: String,
+    /// Further kinds that rollouts and schedules may have as targets; repeatable
+    #[arg(long = "target-kind", value_name = "KIND", value_parser = MEMBERS.map(|(name, _)| name))]
+    pub target_kinds: Vec<String>,
     /// Run the upgrades of TALM on this hub in its place. While TALM renews its Lease, nothing is written
     #[arg(long)]
     pub cgu: bool,
@@ -155,7 +160,23 @@ pub struct Args {
     pub log_format: Format,
 }
 
+/// A kind of operators, and its watch.
+type Operators = (&'static str, fn() -> MemberKind);
+
+/// Those that rollouts may have as targets.
+const MEMBERS: [Operators; 2] =
+    [("virtualmachines.kubevirt.io", member::<VIRTUAL_MACHINE>), ("shoots.core.gardener.cloud", member::<SHOOT>)];
+
+fn member<const AT: usize>() -> MemberKind {
+    MemberKind::of::<MemberObject<AT>>(MemberObject::<AT>::ROW)
+}
+
 impl Args {
+    /// The kinds of `--target-kind`.
+    pub fn members(&self) -> impl Iterator<Item = MemberKind> {
+        MEMBERS.into_iter().filter(|(name, _)| self.target_kinds.iter().any(|kind| kind == name)).map(|(_, of)| of())
+    }
+
     /// How spokes are reached.
     pub fn network(&self, threads: Threads) -> Network {
         let dialer = Dialer::new(self.denied_spoke_networks.clone(), self.allow_loopback_spokes);

@@ -122,6 +122,7 @@ async fn serve(args: Args, kinds: Kinds, members: Vec<MemberKind>, threads: Thre
     let (listen, network, cgu) = (args.listen, args.network(threads), args.cgu_settings());
     let served = readiness::serve(listen, metrics.clone(), readiness.clone());
     let memory = MemoryLimit::new(MemorySizes::OBJECTS);
+    let members = members.into_iter().chain(args.members()).collect();
     let process = Process { args, kinds, members, identity, network, cgu, client, watches, memory, metrics, marks };
     let work = async {
         loop {

@@ -35,6 +35,12 @@ const BLOCKS: [(&str, &str); 6] = [
 {{- if .Values.components.cgu }}
         - --cgu
 {{- end }}
+{{- if .Values.components.shoots }}
+        - --target-kind=shoots.core.gardener.cloud
+{{- end }}
+{{- if .Values.components.virtualMachines }}
+        - --target-kind=virtualmachines.kubevirt.io
+{{- end }}
 {{- with .Values.controller.extraArgs }}
 {{- toYaml . | nindent 8 }}
 {{- end }}",
@@ -81,6 +87,8 @@ pub(crate) fn templates(kinds: Kinds) -> Result<Vec<(String, String)>, Serialize
         ("kkp", component("kkp"), crate::kkp()),
         ("openstack", component("openstack"), crate::openstack()),
         ("cgu", component("cgu"), crate::upgrades()),
+        ("shoots", component("shoots"), crate::shoots()),
+        ("virtual-machines", component("virtualMachines"), crate::virtual_machines()),
         ("workload-schedules", component("workloadSchedules"), crate::workload_schedules()),
         ("monitoring", component("monitoring"), [crate::controller_monitoring(), crate::webhook_monitoring()].concat()),
         ("policy", ".Values.policyOnly".to_owned(), crate::policy()),

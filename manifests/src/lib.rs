@@ -12,6 +12,7 @@
 mod chart;
 mod files;
 mod generated;
+mod operators;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -65,10 +66,20 @@ pub fn openstack() -> Vec<Value> {
     objects(&[files::OPENSTACK_POLICY, files::OPENSTACK_RBAC])
 }
 
-/// The component `workload-schedules`: rights of a controller whose schedules put workloads to sleep and the policy that
-/// confines them.
+/// The component `workload-schedules`: rights of a controller whose schedules put workloads and objects of operators to sleep,
+/// and the policies that confine them.
 pub fn workload_schedules() -> Vec<Value> {
-    objects(&[files::WORKLOADS_POLICY, files::WORKLOADS_RBAC])
+    [objects(&[files::WORKLOADS_POLICY, files::WORKLOADS_RBAC]), operators::of_schedules()].concat()
+}
+
+/// The component `shoots`: rights of a controller whose rollouts have shoots of Gardener as targets.
+pub fn shoots() -> Vec<Value> {
+    operators::shoots()
+}
+
+/// The component `virtual-machines`: rights of a controller whose rollouts have virtual machines of `KubeVirt` as targets.
+pub fn virtual_machines() -> Vec<Value> {
+    operators::virtual_machines()
 }
 
 /// The component `cgu`: rights of a controller that runs a hub's upgrades and the policy that confines them.

@@ -10,7 +10,7 @@ use std::{fs, io};
 use clap::Parser;
 use shared::kinds::Kinds;
 
-use crate::{chart, generated};
+use crate::{chart, generated, operators};
 
 /// Write the generated part of manifests/.
 #[derive(Parser)]
@@ -73,6 +73,9 @@ fn files(kinds: Kinds) -> Result<BTreeMap<String, String>, TreeError> {
     let tree = [
         ("base/crds.yaml", generated::own_definitions(kinds)),
         ("base/rollout-policy.yaml", generated::own_policies(kinds)),
+        ("components/shoots/shoots.yaml", operators::shoots()),
+        ("components/virtual-machines/virtual-machines.yaml", operators::virtual_machines()),
+        ("components/workload-schedules/operators.yaml", operators::of_schedules()),
         ("overlays/cgu-crds/crds.yaml", generated::cgu_definitions()),
     ];
     let render = |path: &str| {

@@ -64,7 +64,7 @@ fn samples() -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn definition(folder: &Path, name: &str) -> Result<Value> {
+pub(crate) fn definition(folder: &Path, name: &str) -> Result<Value> {
     let mut found: Value = serde_json::from_str(&fs::read_to_string(folder.join(format!("{name}.json")))?)?;
     found["metadata"] = json!({ "name": found["metadata"]["name"] });
     found.as_object_mut().context("an object")?.remove("status");

@@ -18,6 +18,7 @@ use serde_json::Value;
 use shared::annotation::keys;
 use shared::guarded::Managed;
 use shared::kinds::lifecycle::Lifecycle;
+use shared::kinds::operators::objects::MemberObject;
 use shared::kinds::{TargetKind, View};
 use shared::spoke::SpokeError;
 use shared::text::sanitize_to;
@@ -40,6 +41,8 @@ pub type Verdict = Result<Option<String>, SpokeError>;
 
 /// One object: its namespace and name, and its UID.
 pub type Identity = (Key, String);
+
+impl<const AT: usize> Member for MemberObject<AT> {}
 
 /// What the controller knows of a kind of target besides its row.
 pub trait Member: Object + Lifecycle {

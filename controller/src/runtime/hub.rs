@@ -98,11 +98,24 @@ impl Hub {
     ///
     /// # Errors
     /// When nothing was written, or the outcome is unknown.
-    pub async fn patch<K: Object>(&self, read: &K, mut patch: Value) -> Result<K, WriteError> {
+    pub async fn patch<K: Object>(&self, read: &K, patch: Value) -> Result<K, WriteError> {
+        self.patch_with(read, patch, &as_controller()).await
+    }
+
+    /// The same with parameters of its own.
+    ///
+    /// # Errors
+    /// As [`Self::patch`].
+    pub async fn patch_with<K: Object>(
+        &self,
+        read: &K,
+        mut patch: Value,
+        params: &PatchParams,
+    ) -> Result<K, WriteError> {
         patch["metadata"]["resourceVersion"] = read.resource_version().into();
         self.lead()?;
         let api = self.api(read);
-        let written = api.patch(&read.name_any(), &as_controller(), &Patch::Merge(patch)).await;
+        let written = api.patch(&read.name_any(), params, &Patch::Merge(patch)).await;
         self.judge(&api, read, written).await
     }
 

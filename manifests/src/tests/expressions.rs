@@ -42,11 +42,14 @@ const VIEWED: [&str; 6] = [INSTALL_PLAN, "clusterrolebinding", "configmap", "job
 /// RFC 3339, as far as a pattern can tell.
 const TIME: &str = r"^[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|[12][0-9]))T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$";
 
-/// Policies, but for that of rollouts, which is generated.
+/// Policies, but for those that are generated.
 fn policies() -> Vec<Value> {
     let is_ours = |one: &Value| {
         one["kind"] == "ValidatingAdmissionPolicy"
-            && ![POLICY, SCHEDULES].map(Value::from).contains(&one["metadata"]["name"])
+            && ![&[POLICY, SCHEDULES][..], &crate::operators::NAMES]
+                .concat()
+                .iter()
+                .any(|name| one["metadata"]["name"] == *name)
     };
     committed().into_iter().filter(is_ours).collect()
 }

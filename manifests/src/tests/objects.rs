@@ -1,7 +1,10 @@
 //! What is judged, by whom and how; who may do what.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Value, json};
 use shared::annotation::keys::{self, CONTROLLER, GROUP, NAMESPACE, WEBHOOK};
+use shared::kinds::operators::objects::OPERATORS;
 use shared::kinds::workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT, KKP_MACHINE_DEPLOYMENT, STATEFUL_SET};
 use shared::kinds::{CLUSTER_DEPLOYMENT, FOUNDATIONDB_CLUSTER, KINDS, KKP_CLUSTER, Kind, POWER_ROLLOUT};
 use shared::schedule::api::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE};
@@ -136,6 +139,12 @@ fn every_policy_denies_what_it_is_about_in_every_namespace() {
         "placementbindings.policy.open-cluster-management.io",
         "namespaces",
     ];
+    let mut groups = BTreeMap::<&str, BTreeSet<String>>::new();
+    for row in OPERATORS {
+        groups.entry(row.kind.group).or_default().insert(row.kind.resource_name());
+    }
+    let of_operators: Vec<String> =
+        groups.into_values().map(|of| of.into_iter().collect::<Vec<_>>().join(",")).collect();
     let group = "admissionregistration.k8s.io";
     let bundle = format!("validatingwebhookconfigurations.{group},mutatingwebhookconfigurations.{group}");
     let expected = [
@@ -145,6 +154,12 @@ fn every_policy_denies_what_it_is_about_in_every_namespace() {
         format!("hibernate-controller-hive: {}", every(&[&format!("{hive},{hive_status}")])),
         format!("hibernate-controller-kkp: {}", every(&seed)),
         format!("hibernate-controller-openstack: {}", every(&["secrets"])),
+        format!(
+            "hibernate-controller-operators: {}",
+            every(&of_operators.iter().map(String::as_str).collect::<Vec<_>>())
+        ),
+        format!("hibernate-controller-shoots: {}", every(&["shoots.core.gardener.cloud"])),
+        format!("hibernate-controller-virtual-machines: {}", every(&["virtualmachines.kubevirt.io"])),
         format!("hibernate-controller-workload-schedules: {}", every(&seed[..2])),
         format!("hibernate-webhook-ca-bundle-only: {}", every(&[&bundle])),
         format!("powerrollouts.hibernate.sh: CREATE,UPDATE {rollouts} v1alpha1 Cluster"),

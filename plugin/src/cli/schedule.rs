@@ -80,9 +80,14 @@ pub(crate) struct CreateArgs {
     #[arg(long)]
     pub(crate) all: bool,
     /// Kind of the targets; workloads are all that `kubectl hibernate ns/NAME` puts to sleep
-    #[arg(long, value_name = "KIND", value_parser = ["clusterdeployment", "cluster", "workloads"],
+    #[arg(long, value_name = "KIND", value_parser = ["clusterdeployment", "cluster", "workloads", "virtualmachine", "shoot"],
           default_value = "clusterdeployment", hide_short_help = true)]
     pub(crate) kind: String,
+    /// Kinds of operators that workloads include [default: all that the hub serves]
+    ///
+    /// Such as clusters.postgresql.cnpg.io; several with commas, none with "".
+    #[arg(long, value_name = "RESOURCES", value_delimiter = ',', hide_short_help = true)]
+    pub(crate) operator_kinds: Option<Vec<String>>,
     /// How much earlier wakes begin, so that targets are ready on time, such as 20m
     #[arg(long, value_name = "DURATION", hide_short_help = true)]
     pub(crate) lead: Option<String>,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::days;
 use super::zone::instant;
+use crate::kinds::operators::objects::OPERATORS;
 pub use crate::kinds::shown::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE};
 use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
 use crate::kinds::{CRON_JOB, Kind, Kinds, TargetKind};
@@ -112,6 +113,8 @@ pub fn definitions(kinds: Kinds) -> [Value; 2] {
     let with = |mut definition: Value, kinds: Vec<&str>, rules: &[Value]| {
         let spec = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         spec["properties"]["targets"]["properties"]["kind"]["enum"] = json!(kinds);
+        let operators = OPERATORS.map(|row| row.kind.resource_name());
+        spec["properties"]["operatorKinds"]["items"]["enum"] = json!(operators);
         if let Some(all) = spec["x-kubernetes-validations"].as_array_mut() {
             all.extend_from_slice(rules);
         }
@@ -128,6 +131,7 @@ pub fn definitions(kinds: Kinds) -> [Value; 2] {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.awake) != has(self.events)").message("set exactly one: awake or events"),
+    validation = Rule::new("!has(self.operatorKinds) || self.targets.kind == 'Workloads'").message("operatorKinds are a part of Workloads: leave them out, or set targets.kind: Workloads"),
 )]
 pub struct ScheduleSpec {
     /// The time zone of all times, such as Europe/Berlin.
@@ -151,6 +155,10 @@ pub struct ScheduleSpec {
     pub calendars: Vec<CalendarReference>,
     /// Which targets.
     pub targets: Targets,
+    /// Kinds of operators that Workloads include, such as clusters.postgresql.cnpg.io.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "set"))]
+    pub operator_kinds: Vec<String>,
     /// How a change goes through the targets.
     #[serde(default, skip_serializing_if = "RolloutSettings::is_empty")]
     pub rollout: RolloutSettings,

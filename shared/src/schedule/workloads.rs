@@ -5,10 +5,11 @@
 //! | E1 | was created after the edge, or is being deleted | it is none of this edge |
 //! | E2 | has a controlling owner, at a sleep | left: the owner would scale it again |
 //! | E3 | refuses the sleep: protected, or its volumes would be deleted | left |
-//! | E4 | others have set its replicas or `suspend` since the edge, or it is awake with the record of this edge | left |
+//! | E4 | others have set what a sleep sets since the edge, or it is awake with the record of this edge | left |
 //! | E5 | does not say what to write, such as a malformed record | failed |
 //! | E6 | is as asked | done |
 //! | E7 | any other | written |
+//! | E8 | is controlled or scaled by an object of an operator that the schedule includes | it is none of this edge |
 //!
 //! The answers depend on the objects and on the edge alone: a controller that starts over comes to the same ones.
 
@@ -23,6 +24,10 @@ use serde_json::{Value, json};
 
 use crate::annotation::{format, keys};
 use crate::hub_kinds;
+use crate::kinds::operators::objects::OperatorObject;
+use crate::kinds::owners::Owners;
+use crate::kinds::row::Reader;
+use crate::kinds::sleep_row::Switch;
 use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
 use crate::kinds::{CRON_JOB, Change, Intent, TargetError, TargetKind};
 use crate::kkp::api::NAMESPACE_PREFIX;
@@ -82,18 +87,13 @@ pub struct Retention {
     pub when_scaled: String,
 }
 
-/// One of the three kinds.
+/// A kind of workload.
 pub trait Workload: Resource<DynamicType = ()> + Default {
     /// Its row.
     const ROW: &'static TargetKind;
 
-    /// What it is to be.
-    fn spec(&self) -> &WorkloadSpec;
-
     /// The object for its reader.
-    fn value(&self) -> Value {
-        json!({ "metadata": self.meta(), "spec": self.spec() })
-    }
+    fn value(&self) -> Value;
 }
 
 macro_rules! workloads {
@@ -101,11 +101,19 @@ macro_rules! workloads {
         impl Workload for $name {
             const ROW: &'static TargetKind = &$row;
 
-            fn spec(&self) -> &WorkloadSpec {
-                &self.spec
+            fn value(&self) -> Value {
+                json!({ "metadata": self.metadata, "spec": self.spec })
             }
         }
     )*};
+}
+
+impl<const AT: usize> Workload for OperatorObject<AT> {
+    const ROW: &'static TargetKind = Self::ROW;
+
+    fn value(&self) -> Value {
+        Self::value(self)
+    }
 }
 
 workloads!(DeploymentObject: DEPLOYMENT, StatefulSetObject: STATEFUL_SET, CronJobObject: CRON_JOB);
@@ -158,12 +166,15 @@ pub fn no_rights() -> String {
 }
 
 /// What an edge does with a workload, by the rows above.
-pub fn step(row: &TargetKind, object: &Value, asked: &Asked<'_>) -> Step {
+pub fn step(row: &TargetKind, object: &Value, asked: &Asked<'_>, scalers: &Owners) -> Step {
     let Asked { power, at, reason } = *asked;
     let sleeps = power == Power::Hibernating;
     let is_younger = format::time(text(object, "/metadata/creationTimestamp")).is_some_and(|created| created > at);
     if is_younger || !text(object, "/metadata/deletionTimestamp").is_empty() {
         return Step::NotOurs; // E1
+    }
+    if scalers.stop(row, object) {
+        return Step::NotOurs; // E8
     }
     let intent =
         Intent { power, reason: Some(reason).filter(|_| sleeps), end: None, now: at, queried: true, force: false };
@@ -173,7 +184,7 @@ pub fn step(row: &TargetKind, object: &Value, asked: &Asked<'_>) -> Step {
         Ok(Change::None { .. } | Change::RequestCheck { .. }) => return Step::Ended(Outcome::Done), // E6
         Ok(Change::Patch { patch, .. }) => patch,
     };
-    let why = owner(object).filter(|_| sleeps).or_else(|| changed(object, at, sleeps)); // E2, E4
+    let why = owner(object).filter(|_| sleeps).or_else(|| changed(row, object, at, sleeps)); // E2, E4
     why.map_or(Step::Write(patch), |why| Step::Ended(Outcome::Left(why))) // E7
 }
 
@@ -183,8 +194,12 @@ fn owner(object: &Value) -> Option<String> {
 }
 
 /// Who has set since then what a sleep sets. A field manager that has set something else in the same way counts, too.
-fn changed(object: &Value, at: Timestamp, sleeps: bool) -> Option<String> {
-    let all = owners(object, REPLICAS).chain(owners(object, SUSPEND));
+fn changed(row: &TargetKind, object: &Value, at: Timestamp, sleeps: bool) -> Option<String> {
+    let fields: Vec<String> = match row.reader {
+        Reader::Row(row) => row.switches.iter().map(Switch::managed).collect(),
+        Reader::Code(_) => [REPLICAS, SUSPEND].map(str::to_owned).to_vec(),
+    };
+    let all = fields.iter().flat_map(|field| owners(object, field));
     let others: Vec<&Value> = all.filter(|entry| ![keys::CONTROLLER, KUBERNETES].contains(&manager(entry))).collect();
     let timed = others.iter().filter_map(|entry| Some((written_at(entry)?, manager(entry)))).max();
     if let Some((when, by)) = timed.filter(|(when, _)| *when > at) {
@@ -192,7 +207,7 @@ fn changed(object: &Value, at: Timestamp, sleeps: bool) -> Option<String> {
     }
     // `kubectl scale` leaves an entry without a time, or none at all [tried, 1.36].
     let ours = |entry: &Value| manager(entry) == keys::CONTROLLER && written_at(entry).is_some_and(|when| when >= at);
-    let records = [keys::REPLICAS, keys::CRON_JOB_SUSPEND];
+    let records = [keys::REPLICAS, keys::CRON_JOB_SUSPEND, keys::BEFORE];
     let is_record_of_edge = records.into_iter().any(|record| annotators(object, record).any(ours));
     let untimed =
         others.iter().find(|entry| written_at(entry).is_none()).map_or("another client", |entry| manager(entry));

@@ -167,11 +167,18 @@ impl World {
     /// # Errors
     /// When the world keeps no audit logs.
     pub async fn audited(&self, server: &str) -> Result<Vec<Value>> {
+        self.audited_of(server, "hibernate-controller/").await
+    }
+
+    /// The same of the client whose user agent begins with this.
+    ///
+    /// # Errors
+    /// When the world keeps no audit logs.
+    pub async fn audited_of(&self, server: &str, agent: &str) -> Result<Vec<Value>> {
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         let path = self.file().logs.join(format!("{server}-audit.jsonl"));
         let text = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let is_ours =
-            |event: &Value| event["userAgent"].as_str().is_some_and(|agent| agent.starts_with("hibernate-controller/"));
+        let is_ours = |event: &Value| event["userAgent"].as_str().is_some_and(|found| found.starts_with(agent));
         Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(is_ours).collect())
     }
 

@@ -6,12 +6,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{ListParams, Patch};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use kube::api::{ListParams, Patch, PatchParams, ValidationDirective};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use server::hub;
 use shared::annotation::keys;
+use shared::kinds::operators::objects::{OPERATORS, OperatorObject};
+use shared::kinds::owners::Owners;
+use shared::kinds::row::Reader;
 use shared::power::Power;
 use shared::schedule::api::{POWER_SCHEDULE, Schedule};
 use shared::schedule::timetable::Edge;
@@ -40,6 +44,8 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 const SETTLES: Duration = Duration::from_secs(15);
 /// How often a workload is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 3;
+/// The status of a request for a kind that the hub does not serve.
+const NOT_FOUND: u16 = 404;
 /// How long it is kept whether this controller may change workloads.
 const RIGHTS_KEPT: Duration = Duration::from_secs(10);
 /// Namespaces of a schedule, unless it says otherwise.
@@ -152,7 +158,7 @@ impl<S: Schedule + Object> Schedules<S> {
             (work.waiting, work.confirms) = (work.tally.reopen().into(), true);
         }
         let reason = sanitize_to(&format!("schedule {name}: {source}"), MAX_BLOCKED);
-        let pass = Pass { hub: &self.handle.hub, own: &self.namespace };
+        let pass = Pass { hub: &self.handle.hub, own: &self.namespace, kinds: &schedule.spec().operator_kinds };
         let asked = Asked { power: work.edge.power, at: work.edge.at, reason: &reason };
         while let Some(namespace) = work.waiting.front().cloned() {
             let outcomes = pass.namespace(&namespace, &asked, &work.tally).await?;
@@ -205,11 +211,55 @@ struct Pass<'a> {
     hub: &'a Hub,
     /// Our own namespace.
     own: &'a str,
+    /// Kinds of operators that the schedule includes, such as `clusters.postgresql.cnpg.io`.
+    kinds: &'a [String],
+}
+
+/// The objects of one kind in a namespace.
+trait Listed: Send + Sync {
+    /// In which order they are written.
+    fn stage(&self) -> u8;
+
+    /// Adds those that scale others. Whether one of them is of our own programs.
+    fn inspect(&self, scalers: &mut Owners) -> bool;
+
+    /// Writes them.
+    fn write<'a>(self: Box<Self>, pass: &'a Pass<'a>, edge: EdgeOf<'a>) -> BoxFuture<'a, Reconciled<Outcomes>>;
+}
+
+/// What became of workloads, by their names.
+type Outcomes = Vec<(String, Outcome)>;
+
+/// What is to become of the workloads of a namespace.
+#[derive(Clone, Copy)]
+struct EdgeOf<'a> {
+    asked: &'a Asked<'a>,
+    tally: &'a Tally,
+    scalers: &'a Owners,
+}
+
+impl<K: Workload + Object> Listed for Vec<Guarded<K>> {
+    fn stage(&self) -> u8 {
+        K::ROW.stage
+    }
+
+    fn inspect(&self, scalers: &mut Owners) -> bool {
+        let values = self.iter().filter_map(|one| one.0.as_ref().ok()).map(Workload::value);
+        let add = |has_ours, value: Value| {
+            scalers.add(K::ROW, &value);
+            has_ours || is_ours(&value)
+        };
+        values.fold(false, add)
+    }
+
+    fn write<'a>(self: Box<Self>, pass: &'a Pass<'a>, edge: EdgeOf<'a>) -> BoxFuture<'a, Reconciled<Outcomes>> {
+        pass.all(*self, edge).boxed()
+    }
 }
 
 impl Pass<'_> {
     /// What becomes of the workloads of a namespace.
-    async fn namespace(&self, name: &str, asked: &Asked<'_>, tally: &Tally) -> Reconciled<Vec<(String, Outcome)>> {
+    async fn namespace(&self, name: &str, asked: &Asked<'_>, tally: &Tally) -> Reconciled<Outcomes> {
         let whole = |outcome| vec![("namespace".to_owned(), outcome)];
         let ours = || "our own programs run in it".to_owned();
         if let Some(why) = left(name).or_else(|| (name == self.own).then(ours)) {
@@ -218,19 +268,53 @@ impl Pass<'_> {
         let listed = async {
             let deployments = self.list::<DeploymentObject>(name).await?;
             let sets = self.list::<StatefulSetObject>(name).await?;
-            Ok::<_, kube::Error>((deployments, sets, self.list::<CronJobObject>(name).await?))
+            let cron_jobs = self.list::<CronJobObject>(name).await?;
+            Ok::<[Box<dyn Listed>; 3], kube::Error>([Box::new(deployments), Box::new(sets), Box::new(cron_jobs)])
         };
-        let (deployments, sets, cron_jobs) = match listed.await {
-            Ok(listed) => listed,
+        let mut lists = match listed.await {
+            Ok(listed) => Vec::from(listed),
             Err(error) => return Ok(whole(Outcome::Failed(sanitize_chain(&error)))),
         };
-        if has_ours(&deployments) || has_ours(&sets) || has_ours(&cron_jobs) {
+        let mut outcomes = Outcomes::new();
+        macro_rules! operators {
+            ($($at:literal)*) => {
+                const { assert!([$($at),*].len() == OPERATORS.len()) };
+                $(self.add::<OperatorObject<$at>>(name, &mut lists, &mut outcomes).await;)*
+            };
+        }
+        operators!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        let mut scalers = Owners::default();
+        let ours_of = lists.iter().filter(|list| list.inspect(&mut scalers)).count();
+        if ours_of > 0 {
             return Ok(whole(Outcome::Left(ours())));
         }
-        let mut outcomes = self.all(deployments, asked, tally).await?;
-        outcomes.extend(self.all(sets, asked, tally).await?);
-        outcomes.extend(self.all(cron_jobs, asked, tally).await?);
+        // What starts or scales others sleeps first and wakes last.
+        lists.sort_by_key(|list| list.stage());
+        if asked.power == Power::Running {
+            lists.reverse();
+        }
+        for list in lists {
+            outcomes.extend(list.write(self, EdgeOf { asked, tally, scalers: &scalers }).await?);
+        }
         Ok(outcomes)
+    }
+
+    /// Lists a kind of an operator, if the schedule includes it and the hub serves it.
+    async fn add<K: Workload + Object>(
+        &self,
+        namespace: &str,
+        lists: &mut Vec<Box<dyn Listed>>,
+        outcomes: &mut Outcomes,
+    ) {
+        let resource = K::ROW.kind.resource_name();
+        if !self.kinds.contains(&resource) {
+            return;
+        }
+        match self.list::<K>(namespace).await {
+            Ok(list) => lists.push(Box::new(list)),
+            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {}
+            Err(error) => outcomes.push((resource, Outcome::Failed(sanitize_chain(&error)))),
+        }
     }
 
     async fn list<K: Workload + Object>(&self, namespace: &str) -> kube::Result<Vec<Guarded<K>>> {
@@ -239,19 +323,14 @@ impl Pass<'_> {
     }
 
     /// Some at a time, in the order of their names.
-    async fn all<K: Workload + Object>(
-        &self,
-        listed: Vec<Guarded<K>>,
-        asked: &Asked<'_>,
-        tally: &Tally,
-    ) -> Reconciled<Vec<(String, Outcome)>> {
+    async fn all<K: Workload + Object>(&self, listed: Vec<Guarded<K>>, edge: EdgeOf<'_>) -> Reconciled<Outcomes> {
         let one = |found: Guarded<K>| async move {
             let (namespace, name) = (found.namespace().unwrap_or_default(), K::ROW.kind.full_name(&found.name_any()));
-            if tally.has_ended(&namespace, &name) {
+            if edge.tally.has_ended(&namespace, &name) {
                 return Ok(None);
             }
             let outcome = match found.0 {
-                Ok(object) => self.one(object, asked).await?,
+                Ok(object) => self.one(object, edge).await?,
                 Err(unreadable) => Some(Outcome::Failed(format!("it cannot be read: {}", unreadable.error))),
             };
             Ok(outcome.map(|outcome| (name, outcome)))
@@ -261,20 +340,25 @@ impl Pass<'_> {
     }
 
     /// Writes one workload, read again if another client wrote it in between. None if it is none of the edge.
-    async fn one<K: Workload + Object>(&self, mut object: K, asked: &Asked<'_>) -> Reconciled<Option<Outcome>> {
+    async fn one<K: Workload + Object>(&self, mut object: K, edge: EdgeOf<'_>) -> Reconciled<Option<Outcome>> {
+        let EdgeOf { asked, scalers, .. } = edge;
+        let sleeps = asked.power == Power::Hibernating;
+        // An old definition does not have the field of a row. A wake must pass all the same.
+        let strict = sleeps && matches!(K::ROW.reader, Reader::Row(_));
+        let params = PatchParams { field_validation: strict.then_some(ValidationDirective::Strict), ..as_controller() };
         for _ in 0..ATTEMPTS {
-            let patch = match step(K::ROW, &object.value(), asked) {
+            let patch = match step(K::ROW, &object.value(), asked, scalers) {
                 Step::NotOurs => return Ok(None),
                 Step::Ended(outcome) => {
-                    if outcome == Outcome::Done && asked.power == Power::Running {
+                    if outcome == Outcome::Done && !sleeps {
                         self.release(&object).await;
                     }
                     return Ok(Some(outcome));
                 }
                 Step::Write(patch) => patch,
             };
-            match self.hub.patch(&object, patch).await {
-                Ok(_) if asked.power == Power::Hibernating => return Ok(Some(Outcome::Done)),
+            match self.hub.patch_with(&object, patch, &params).await {
+                Ok(_) if sleeps => return Ok(Some(Outcome::Done)),
                 // The next look finds a wake done, and releases it.
                 Ok(_) | Err(WriteError::Conflict(_)) => {}
                 Err(WriteError::Gone(_)) => return Ok(None),
@@ -307,8 +391,4 @@ impl Pass<'_> {
             );
         }
     }
-}
-
-fn has_ours<K: Workload>(listed: &[Guarded<K>]) -> bool {
-    listed.iter().filter_map(|one| one.0.as_ref().ok()).any(|one| is_ours(&one.value()))
 }

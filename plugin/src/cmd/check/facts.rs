@@ -14,8 +14,9 @@ use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, Kinds, POWER_ROLLOUT};
 use shared::object::{items, named, text};
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
+use super::installed::ALONE;
 use super::{CheckOutcome, CheckResult, done};
-use crate::read::{LEASE, installed_in};
+use crate::read::{DEFINITIONS, LEASE, installed_in};
 
 /// Selects what is ours.
 pub(super) const OURS: &str = "app.kubernetes.io/part-of=kubectl-hibernate";
@@ -39,8 +40,6 @@ pub(super) static BINDINGS: Kind =
 pub(super) static ROLES: Kind = Kind::cluster_scoped(RBAC, &["v1"], "ClusterRole", "clusterroles");
 pub(super) static ROLE_BINDINGS: Kind =
     Kind::cluster_scoped(RBAC, &["v1"], "ClusterRoleBinding", "clusterrolebindings");
-pub(super) static DEFINITIONS: Kind =
-    Kind::cluster_scoped("apiextensions.k8s.io", &["v1"], "CustomResourceDefinition", "customresourcedefinitions");
 pub(super) static SECRETS: Kind = Kind::namespaced("", &["v1"], "Secret", "secrets");
 static SERVICES: Kind = Kind::namespaced("", &["v1"], "Service", "services");
 static ENDPOINTS: Kind = Kind::namespaced("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices");
@@ -231,8 +230,7 @@ impl Facts {
             Some(image.split_once(':')?.0 == name)
         };
         let images = [keys::CONTROLLER, keys::WEBHOOK].iter().all(|name| as_committed(name) == Some(true));
-        let alone = ["hibernate-controller-openstack", "hibernate-controller-workload-schedules"];
-        let more = self.argument(keys::CONTROLLER, "--cgu").is_some() || alone.into_iter().any(role);
+        let more = self.argument(keys::CONTROLLER, "--cgu").is_some() || ALONE.into_iter().any(role);
         if self.namespace != keys::NAMESPACE || !images || more {
             return None;
         }

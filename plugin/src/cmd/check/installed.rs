@@ -20,14 +20,26 @@ use crate::read::held;
 /// This program's version, which is that of the manifests beside it.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Roles of programs, and the policy that confines each.
-pub(super) const CONFINED: [(&str, &str); 7] = [
+pub(super) const CONFINED: [(&str, &str); 10] = [
     ("hibernate-controller", "hibernate-controller-hive"),
     ("hibernate-controller-cgu", "hibernate-controller-cgu"),
     ("hibernate-controller-fdb", "hibernate-controller-fdb"),
     ("hibernate-controller-kkp", "hibernate-controller-kkp"),
     ("hibernate-controller-openstack", "hibernate-controller-openstack"),
+    // One for each kind.
+    ("hibernate-controller-operators-", "hibernate-controller-operators"),
+    ("hibernate-controller-shoots", "hibernate-controller-shoots"),
+    ("hibernate-controller-virtual-machines", "hibernate-controller-virtual-machines"),
     ("hibernate-controller-workload-schedules", "hibernate-controller-workload-schedules"),
     ("hibernate-webhook", "hibernate-webhook-ca-bundle-only"),
+];
+/// Roles of components that only a policy confines to what is ours.
+pub(super) const ALONE: [&str; 5] = [
+    "hibernate-controller-cgu",
+    "hibernate-controller-openstack",
+    "hibernate-controller-shoots",
+    "hibernate-controller-virtual-machines",
+    "hibernate-controller-workload-schedules",
 ];
 /// The policy of the overlay policy-only.
 pub(super) const POLICY_ONLY: &str = "clusterdeployments.hibernate.sh";
@@ -196,9 +208,7 @@ fn guards(kinds: Kinds) -> [(Deny, &'static str); 2] {
 fn policies(facts: &Facts) -> CheckOutcome<'_> {
     let (roles, policies, bindings) = (facts.roles.as_ref()?, facts.policies.as_ref()?, facts.bindings.as_ref()?);
     let Some(policies) = policies else {
-        let alone =
-            ["hibernate-controller-openstack", "hibernate-controller-cgu", "hibernate-controller-workload-schedules"];
-        if let Some(role) = alone.into_iter().find(|role| named(roles, role).is_some()) {
+        if let Some(role) = ALONE.into_iter().find(|role| named(roles, role).is_some()) {
             let detail = format!("Kubernetes before 1.30 has no policy that confines ClusterRole {role}");
             return done(CheckResult::failed(detail, format!("kubectl delete clusterrolebinding {role}")));
         }
@@ -214,7 +224,7 @@ fn policies(facts: &Facts) -> CheckOutcome<'_> {
     }
     let denies = |binding: &Value| items(binding, "/spec/validationActions").any(|action| action == "Deny");
     let account = format!("system:serviceaccount:{}:", facts.namespace);
-    for (role, name) in CONFINED.into_iter().filter(|(role, _)| named(roles, role).is_some()) {
+    for (role, name) in CONFINED.into_iter().filter(|(role, _)| is_there(roles, role)) {
         let missing = match (named(policies, name), named(bindings, name)) {
             (None, None) if role == keys::WEBHOOK => {
                 let detail = format!("nothing confines ClusterRole {role}: component ca-bundle-only is not installed");
@@ -231,6 +241,11 @@ fn policies(facts: &Facts) -> CheckOutcome<'_> {
         return facts.reinstall(&format!("{missing} {name} is missing: nothing confines ClusterRole {role}"));
     }
     done(CheckResult::ok(format!("{} policies, each with its binding", policies.len())))
+}
+
+/// Whether one of the roles has this name, or begins with it if it ends with a dash.
+fn is_there(roles: &[Value], name: &str) -> bool {
+    named(roles, name).is_some() || name.ends_with('-') && roles.iter().any(|role| name_of(role).starts_with(name))
 }
 
 fn controller_lease(facts: &Facts) -> CheckOutcome<'_> {

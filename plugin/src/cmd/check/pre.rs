@@ -15,10 +15,11 @@ use shared::text::list;
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 use view::resolve::NAMESPACE;
 
-use super::facts::{BINDINGS, DEFINITIONS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object, objects, unbound};
+use super::facts::{BINDINGS, OURS, POLICIES, ROLE_BINDINGS, ROLES, kustomize, object, objects, unbound};
 use super::installed::POLICY_ONLY;
 use super::secrets;
 use super::{CheckResult, Finding, Status};
+use crate::read::DEFINITIONS;
 
 /// The first minor version of Kubernetes with `ValidatingAdmissionPolicies` by default.
 const OLDEST: u64 = 30;
@@ -63,7 +64,7 @@ fn judge(major: &str, minor: &str, whole: &str) -> CheckResult {
     let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
     if major == "1" && digits.parse().is_ok_and(|minor: u64| minor < OLDEST) {
         let detail = format!(
-            "the hub runs Kubernetes {whole}, must be 1.{OLDEST} or newer; without policies, and rollouts: overlays/without-ca-bundle-policy, and never the components openstack, cgu and workload-schedules, whose rights only a policy confines"
+            "the hub runs Kubernetes {whole}, must be 1.{OLDEST} or newer; without policies, and rollouts: overlays/without-ca-bundle-policy, and never the components openstack, cgu, shoots, virtual-machines and workload-schedules, whose rights only a policy confines"
         );
         return CheckResult::failed(detail, "");
     }
@@ -147,7 +148,9 @@ mod tests {
             let judged = judge(major, minor, "v");
             assert_eq!(judged.status, expected, "{major}.{minor}");
             assert_eq!(
-                judged.detail.contains("never the components openstack, cgu and workload-schedules"),
+                judged
+                    .detail
+                    .contains("never the components openstack, cgu, shoots, virtual-machines and workload-schedules"),
                 expected == Status::Failed
             );
         }

@@ -1,8 +1,10 @@
 //! Shoots of Gardener. An aggregated API server serves them: they have no definition.
 
+use std::time::Duration;
+
 use super::target;
 use crate::kinds::kind::Kind;
-use crate::kinds::row::TargetKind;
+use crate::kinds::row::{Deadlines, TargetKind};
 use crate::kinds::sleep_row::At::{Condition, Field};
 use crate::kinds::sleep_row::Test::{Asked, Is, IsTrue, Present};
 use crate::kinds::sleep_row::{At, Obstacle, Phase, Seen, SleepRow, State, Switch};
@@ -13,6 +15,7 @@ const DESCRIPTION: Option<At> = Some(Field("/status/lastOperation/description"))
 /// `Shoot`.
 pub static SHOOT: TargetKind = TargetKind {
     in_namespace: false,
+    in_rollouts: Some(Deadlines { sleep: Duration::from_mins(30), wake: Duration::from_mins(45) }),
     ..target(
         Kind::namespaced("core.gardener.cloud", &["v1beta1"], "Shoot", "shoots"),
         5,

@@ -16,6 +16,7 @@ use crate::cgu::wire::*;
 use crate::fdb::api::FoundationDBCluster;
 use crate::guarded::{Managed, Named};
 use crate::hive::api::{ClusterDeployment, ClusterSync};
+use crate::kinds::operators::objects::OperatorObject;
 use crate::kkp::api::Cluster;
 use crate::read::*;
 use crate::rollout::api::PowerRollout;
@@ -162,6 +163,10 @@ objects! {
         DeploymentObject, "none", { "spec": { "replicas": 1 } };
         StatefulSetObject, "none", { "spec": { "replicas": 1, "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Retain" } } };
         CronJobObject, "none", { "spec": { "suspend": true } };
+        OperatorObject<0>, "none", {
+            "spec": { "suspend": true, "stop": "yes", "instances": 3, "scaleTargetRef": { "kind": "Deployment", "name": "a" } },
+            "status": { "phase": "a" },
+        };
         Lease, "none", { "spec": { "holderIdentity": "h" } };
         ValidatingAdmissionPolicy, "none", { "spec": { "validations": [{ "expression": "true" }] } };
         ValidatingAdmissionPolicyBinding, "none", { "spec": { "validationActions": ["Deny"] } };
@@ -247,7 +252,8 @@ fn declares(line: &str) -> Option<&str> {
         is_row.then_some(name)
     };
     let of_spoke = || Some(line.strip_prefix("    ")?.split_once(" = \"/api")?.0);
-    let of_impl = || line.strip_prefix("impl Foreign for ")?.split_once(' ').map(|(name, _)| name);
+    // A generic one is named without its parameters.
+    let of_impl = || line.strip_prefix("impl")?.split_once(" Foreign for ")?.1.split([' ', '<']).next();
     of_impl().or_else(of_table).or_else(of_spoke).filter(|name| !name.contains(['$', ' ']))
 }
 
@@ -258,6 +264,7 @@ fn no_reader_is_left_out() {
     let here = include_str!("readers.rs");
     let is_tested = |name: &str| {
         here.contains(&format!("        {name},"))
+            || here.contains(&format!("        {name}<"))
             || here.contains(&format!("    {name}: {{"))
             || seed.contains(&format!("attack::<{name}>"))
     };

@@ -9,6 +9,7 @@ use super::super::api::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE, WORKLOADS, workl
 use super::POLICY;
 use crate::admission::policy::{Deny, forbid, own_stamp, variable, writes};
 use crate::annotation::keys::GROUP;
+use crate::kinds::operators::objects::OPERATORS;
 use crate::kinds::{CLUSTER_DEPLOYMENT, Kind, Kinds};
 use crate::rollout::admission::starts_unless;
 
@@ -28,25 +29,31 @@ pub fn policy(kinds: Kinds) -> Deny {
 fn validations(kinds: Kinds) -> Vec<Validation> {
     let of_rollouts = kinds.in_rollouts().map(|row| (row.kind.kind, &row.kind));
     let of_workloads = workload_kinds().into_iter().map(|kind| (WORKLOADS, kind));
-    let mut validations: Vec<Validation> =
-        of_rollouts.chain(of_workloads).map(|(kind, resource)| may_patch(kind, resource)).collect();
+    let of_kind = |(kind, resource): (&str, &Kind)| {
+        let found = format!("spec.targets.kind: found {kind}, must be a kind");
+        may_patch(&format!("variables.kind != '{kind}'"), &found, resource)
+    };
+    let mut validations: Vec<Validation> = of_rollouts.chain(of_workloads).map(of_kind).collect();
+    validations.extend(OPERATORS.map(|row| {
+        let name = row.kind.resource_name();
+        let found = format!("spec.operatorKinds: found {name}, must be kinds");
+        may_patch(&format!("!('{name}' in object.spec.?operatorKinds.orValue([]))"), &found, &row.kind)
+    }));
     validations.extend(own_stamp("S2", "false", "create; suspend to false; any other change of the spec"));
     validations
 }
 
-/// S1: of a schedule for targets of this kind, the user may patch these objects.
-fn may_patch(kind: &str, resource: &Kind) -> Validation {
+/// S1: the user may patch these objects, unless the schedule is not about them. `found` begins the sentence of a refusal.
+fn may_patch(is_of_others: &str, found: &str, resource: &Kind) -> Validation {
     let check = |namespace: &str| {
         let (group, resource) = (resource.group, resource.plural);
         format!("authorizer.group('{group}').resource('{resource}'){namespace}.check('patch').allowed()")
     };
     let (own, everywhere, resource) = (check(".namespace(variables.within)"), check(""), resource.resource_name());
     forbid(
+        format!("!variables.startsTargets || {is_of_others} || (variables.within == '' ? {everywhere} : {own})"),
         format!(
-            "!variables.startsTargets || variables.kind != '{kind}' || (variables.within == '' ? {everywhere} : {own})"
-        ),
-        format!(
-            "spec.targets.kind: found {kind}, must be a kind whose objects you may patch, in the namespace of a PowerSchedule or in every namespace for a ClusterPowerSchedule: you may not patch {resource} (S1)"
+            "{found} whose objects you may patch, in the namespace of a PowerSchedule or in every namespace for a ClusterPowerSchedule: you may not patch {resource} (S1)"
         ),
     )
 }

@@ -47,7 +47,7 @@ fn to_change_any_field_but_suspend_lets_targets_change() {
             "timeZone": "UTC", "awake": [{ "from": "08:00", "to": "18:00" }], "targets": { "all": true }, "priority": 1,
             "events": [{ "cron": "0 8 * * *", "power": "Sleep" }], "exceptions": [{ "from": "2026-12-24", "power": "Sleep" }],
             "calendars": [{ "configMap": "a", "key": "b", "power": "Sleep" }], "rollout": { "maxTargets": 3 }, "lead": "20m",
-            "minimumSleep": "1h", "applyAt": "2026-11-24T12:00:00Z", "suspend": true,
+            "minimumSleep": "1h", "applyAt": "2026-11-24T12:00:00Z", "suspend": true, "operatorKinds": ["notebooks.kubeflow.org"],
         });
         assert!(fields.keys().eq(sample.as_object().unwrap().keys()), "{:?}", fields.keys());
         for (field, value) in sample.as_object().unwrap() {

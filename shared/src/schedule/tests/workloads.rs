@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::annotation::keys;
+use crate::kinds::operators::objects::OperatorObject;
+use crate::kinds::operators::{CNPG, SCALED_OBJECT};
+use crate::kinds::owners::Owners;
 use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
 use crate::kinds::{CRON_JOB, TargetKind};
 use crate::power::Power::{Hibernating, Running};
@@ -61,7 +64,11 @@ fn seen(row: &TargetKind, object: &Value, power: Power) -> String {
         "StatefulSet" => serde_json::from_value::<StatefulSetObject>(object.clone()).unwrap().value(),
         _ => serde_json::from_value::<CronJobObject>(object.clone()).unwrap().value(),
     };
-    match step(row, &value, &Asked { power, at: at(EDGE), reason: "schedule night: awake" }) {
+    outcome(row, &value, power, &Owners::default())
+}
+
+fn outcome(row: &TargetKind, value: &Value, power: Power, scalers: &Owners) -> String {
+    match step(row, value, &Asked { power, at: at(EDGE), reason: "schedule night: awake" }, scalers) {
         Step::NotOurs => "-".to_owned(),
         Step::Ended(Outcome::Done) => "done".to_owned(),
         Step::Ended(Outcome::Left(why)) => format!("left: {why}"),
@@ -71,6 +78,31 @@ fn seen(row: &TargetKind, object: &Value, power: Power) -> String {
             format!("{} {}", patch["spec"], patch["metadata"]["annotations"])
         }
     }
+}
+
+#[test]
+fn an_operators_object_is_written_and_what_it_scales_is_left_to_it() {
+    let scaled = json!({ "metadata": { "uid": "s" }, "spec": { "scaleTargetRef": { "name": "web" } } });
+    let scalers = Owners::of([(&SCALED_OBJECT, &scaled)]);
+    let web = workload(&json!({}));
+    assert_eq!(outcome(&DEPLOYMENT, &web, Hibernating, &scalers), "-", "E8");
+    assert!(outcome(&STATEFUL_SET, &web, Hibernating, &scalers).starts_with(r#"{"replicas":0}"#));
+    let owner = json!({ "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "one", "uid": "s", "controller": true });
+    let owned = workload(&json!({ "metadata": { "name": "other", "ownerReferences": [owner] } }));
+    assert_eq!(outcome(&STATEFUL_SET, &owned, Hibernating, &scalers), "-", "E8");
+
+    let database = workload(&json!({ "spec": { "replicas": null, "instances": 3 } }));
+    let database = serde_json::from_value::<OperatorObject<0>>(database).unwrap().value();
+    let none = Owners::default();
+    let written = outcome(&CNPG, &database, Hibernating, &none);
+    assert!(written.contains(r#""cnpg.io/hibernation":"on""#), "E7: {written}");
+    let mut changed = database.clone();
+    changed["metadata"]["managedFields"] = json!([{
+        "manager": "kubectl-cnpg", "time": "2026-11-27T17:00:01Z",
+        "fieldsV1": { "f:metadata": { "f:annotations": { "f:cnpg.io/hibernation": {} } } },
+    }]);
+    let left = outcome(&CNPG, &changed, Hibernating, &none);
+    assert!(left.starts_with("left: kubectl-cnpg has changed it at 2026-11-27T17:00:01Z"), "E4: {left}");
 }
 
 #[test]

@@ -1,0 +1,168 @@
+//! What the controller may do to objects of operators: a role for each kind, and a policy that confines it to what the rows
+//! write. Schedules of Workloads include them, and rollouts have some of them as targets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use shared::annotation::keys::{CONTROLLER, NAMESPACE};
+use shared::kinds::operators::objects::OPERATORS;
+use shared::kinds::operators::{SHOOT, VIRTUAL_MACHINE};
+use shared::kinds::row::Reader;
+use shared::kinds::{Kind, TargetKind};
+
+use crate::files;
+use crate::generated::labels;
+
+/// Names of the policies. A role has the name of its policy, followed by its resource if there are several.
+const OF_SCHEDULES: &str = "hibernate-controller-operators";
+const OF_SHOOTS: &str = "hibernate-controller-shoots";
+const OF_VIRTUAL_MACHINES: &str = "hibernate-controller-virtual-machines";
+/// Of all.
+#[cfg(test)]
+pub(crate) const NAMES: [&str; 3] = [OF_SCHEDULES, OF_SHOOTS, OF_VIRTUAL_MACHINES];
+/// Variables of the policy of the other workloads that these share.
+const SHARED: [&str; 3] = ["within", "ofControlPlane", "sameMetadata"];
+const ANNOTATIONS: &str = "/metadata/annotations/";
+
+/// For schedules of Workloads.
+pub(crate) fn of_schedules() -> Vec<Value> {
+    let roles = OPERATORS.iter().flat_map(|row| {
+        let name = format!("{OF_SCHEDULES}-{}", row.kind.resource_name());
+        role(&name, &row.kind, &["get", "list", "patch"])
+    });
+    confined(OF_SCHEDULES, &OPERATORS, roles)
+}
+
+/// For rollouts over shoots of Gardener.
+pub(crate) fn shoots() -> Vec<Value> {
+    of_targets(OF_SHOOTS, &SHOOT)
+}
+
+/// For rollouts over virtual machines of `KubeVirt`.
+pub(crate) fn virtual_machines() -> Vec<Value> {
+    of_targets(OF_VIRTUAL_MACHINES, &VIRTUAL_MACHINE)
+}
+
+fn of_targets(name: &str, row: &'static TargetKind) -> Vec<Value> {
+    confined(name, &[row], role(name, &row.kind, &["get", "list", "patch", "watch"]))
+}
+
+/// The policy, its binding, and the roles with theirs.
+fn confined(name: &str, rows: &[&TargetKind], roles: impl IntoIterator<Item = Value>) -> Vec<Value> {
+    let binding = object("ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1", name, |object| {
+        object["spec"] = json!({ "policyName": name, "validationActions": ["Deny"] });
+    });
+    [policy(name, rows), binding].into_iter().chain(roles).collect()
+}
+
+fn object(kind: &str, api_version: &str, name: &str, fill: impl FnOnce(&mut Value)) -> Value {
+    let metadata = json!({ "name": name, "labels": labels(CONTROLLER) });
+    let mut object = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata });
+    fill(&mut object);
+    object
+}
+
+fn role(name: &str, kind: &Kind, verbs: &[&str]) -> [Value; 2] {
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    let version = format!("{RBAC}/v1");
+    let role = object("ClusterRole", &version, name, |role| {
+        role["rules"] = json!([{ "apiGroups": [kind.group], "resources": [kind.plural], "verbs": verbs }]);
+    });
+    let binding = object("ClusterRoleBinding", &version, name, |binding| {
+        binding["roleRef"] = json!({ "apiGroup": RBAC, "kind": "ClusterRole", "name": name });
+        binding["subjects"] = json!([{ "kind": "ServiceAccount", "name": CONTROLLER, "namespace": NAMESPACE }]);
+    });
+    [role, binding]
+}
+
+/// As the policy of the other workloads, with what each row writes.
+fn policy(name: &str, rows: &[&TargetKind]) -> Value {
+    let mut policy = files::objects(&[files::WORKLOADS_POLICY]).swap_remove(0);
+    policy["metadata"]["name"] = name.into();
+    let mut groups = BTreeMap::<&str, BTreeSet<&str>>::new();
+    for row in rows {
+        groups.entry(row.kind.group).or_default().insert(row.kind.plural);
+    }
+    let rule = |(group, resources)| {
+        json!({
+            "apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"],
+            "resources": resources, "scope": "*",
+        })
+    };
+    let spec = &mut policy["spec"];
+    spec["matchConstraints"]["resourceRules"] = groups.into_iter().map(rule).collect();
+    spec["validations"][0]["message"] =
+        "hibernate-controller may change no object of an operator in a namespace of a control plane".into();
+    spec["validations"][1]["message"] =
+        "hibernate-controller may change only what the row of this kind writes (kubectl hibernate kinds)".into();
+    let of_workloads = spec["variables"].take();
+    let expression = |name: &str| {
+        let found = of_workloads.as_array().into_iter().flatten().find(|variable| variable["name"] == name);
+        found.and_then(|variable| variable["expression"].as_str()).unwrap_or_default().to_owned()
+    };
+    let of_rows = |places: fn(&TargetKind) -> Vec<String>| {
+        let of = |row: &&TargetKind| (row.kind.resource_name(), places(row));
+        let map: BTreeMap<_, _> = rows.iter().map(of).filter(|(_, places)| !places.is_empty()).collect();
+        format!("{}[?variables.resource].orValue([])", json!(map))
+    };
+    let own = "key.startsWith('hibernate.sh/')";
+    let kept = expression("keptLabels").replace(own, &format!("{own} || key in variables.mayAnnotate"));
+    let template = "(key == 'template' && variables.keptTemplate) || ";
+    let mut variables = vec![("resource", "request.resource.resource + '.' + request.resource.group".to_owned())];
+    variables.extend(SHARED.map(|name| (name, expression(name))));
+    variables.extend([
+        ("mayAnnotate", of_rows(annotations)),
+        ("keptLabels", kept),
+        ("mayChange", of_rows(fields)),
+        ("sameSpec", expression("sameSpec").replace(template, "")),
+    ]);
+    let variables = variables.into_iter().map(|(name, expression)| json!({ "name": name, "expression": expression }));
+    spec["variables"] = variables.collect();
+    policy
+}
+
+/// Annotations that a row sets or removes.
+fn annotations(row: &TargetKind) -> Vec<String> {
+    let key = |at: &str| at.strip_prefix(ANNOTATIONS).map(|key| key.replace("~1", "/"));
+    places(row).into_iter().filter_map(key).collect()
+}
+
+/// Members of the spec that a row sets, or sets a field of.
+fn fields(row: &TargetKind) -> Vec<String> {
+    let member = |at: &str| at.strip_prefix("/spec/")?.split('/').next().map(str::to_owned);
+    places(row).into_iter().filter_map(member).collect()
+}
+
+fn places(row: &TargetKind) -> Vec<&'static str> {
+    let Reader::Row(row) = row.reader else { return Vec::new() };
+    row.switches.iter().map(|switch| switch.at).chain(row.clears.iter().copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_writes_annotations_and_members_of_the_spec_alone() {
+        for row in OPERATORS.into_iter().chain([&SHOOT]) {
+            let (annotations, fields) = (annotations(row), fields(row));
+            assert_eq!(annotations.len() + fields.len(), places(row).len(), "{}", row.kind.resource_name());
+        }
+    }
+
+    #[test]
+    fn the_policies_share_what_the_policy_of_the_other_workloads_says() {
+        let shared = files::objects(&[files::WORKLOADS_POLICY]).swap_remove(0);
+        for policy in [of_schedules(), shoots(), virtual_machines()].map(|mut objects| objects.swap_remove(0)) {
+            let spec = &policy["spec"];
+            assert_eq!(spec["matchConditions"], shared["spec"]["matchConditions"]);
+            let variables = spec["variables"].as_array().unwrap();
+            let text = |name: &str| {
+                variables.iter().find(|one| one["name"] == name).unwrap()["expression"].as_str().unwrap().to_owned()
+            };
+            assert!(SHARED.iter().all(|name| !text(name).is_empty()));
+            assert!(text("keptLabels").contains("key.startsWith('hibernate.sh/') || key in variables.mayAnnotate"));
+            assert!(!text("sameSpec").contains("template") && text("sameSpec").contains("variables.mayChange"));
+        }
+    }
+}

@@ -1,8 +1,14 @@
 //! Cron expressions of five fields, as Kubernetes' `CronJobs` have them. They match civil times.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use croner::Direction;
 use croner::parser::{CronParser, Seconds, Year};
 use jiff::civil::DateTime;
+
+/// Expressions that a thread keeps parsed: those of the longest schedule.
+const KEPT: usize = 32;
 
 /// A cron expression. It is kept as its text: parsed, one takes 10 KB, a byte for each year.
 #[derive(Clone, Debug)]
@@ -57,6 +63,17 @@ impl Cron {
     }
 }
 
-fn parsed(text: &str) -> Result<croner::Cron, croner::errors::CronError> {
-    CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build().parse(text)
+/// The expression, parsed. A thread keeps the last few: one schedule needs its own again and again.
+fn parsed(text: &str) -> Result<Arc<croner::Cron>, croner::errors::CronError> {
+    thread_local! { static LAST: RefCell<Vec<(String, Arc<croner::Cron>)>> = const { RefCell::new(Vec::new()) } }
+    LAST.with_borrow_mut(|last| {
+        if let Some((_, found)) = last.iter().find(|(known, _)| known == text) {
+            return Ok(found.clone());
+        }
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let found = Arc::new(parser.parse(text)?);
+        last.truncate(KEPT - 1);
+        last.insert(0, (text.to_owned(), found.clone()));
+        Ok(found)
+    })
 }

@@ -161,9 +161,10 @@ impl System for Rollouts {
     }
 
     /// Who shares the limit of unfinished rollouts: service accounts and names that a tenant can make many of get no
-    /// slots of their own.
+    /// slots of their own. Schedules of a person hold up no rollout of that person.
     fn tenant(&self, rollout: &PowerRollout) -> String {
-        requester(rollout).to_owned()
+        let schedules = if rollout.spec.scheduled_by.is_some() { "schedules of " } else { "" };
+        format!("{schedules}{}", requester(rollout))
     }
 
     async fn observe<'a>(

@@ -2,9 +2,11 @@
 //! those are at hand. No operator runs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::api::PostParams;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::schedule::api::PowerSchedule;
@@ -73,12 +75,17 @@ fn request(path: &str) -> Result<http::Request<Vec<u8>>> {
     Ok(http::Request::get(path).body(Vec::new())?)
 }
 
+/// Every object of a stage, and those that others of the namespace scale.
+fn all() -> Vec<&'static str> {
+    [&STAGES.concat()[..], &["deployment/web", "deployment/pool-rw"]].concat()
+}
+
 /// The spec and the annotations of each object.
-async fn state(world: &World, ns: &str) -> Result<Value> {
+async fn state(world: &World, ns: &str, names: &[&str]) -> Result<Value> {
     let mut all = json!({});
-    for name in STAGES.concat().into_iter().chain(["deployment/web", "deployment/pool-rw"]) {
-        let found = world.kubectl(&["get", name, "-n", ns, "-o", "json"]).await?.json()?;
-        all[name] = json!({ "spec": found["spec"], "annotations": found["metadata"]["annotations"] });
+    for name in names {
+        let found = world.kubectl(&["get", *name, "-n", ns, "-o", "json"]).await?.json()?;
+        all[*name] = json!({ "spec": found["spec"], "annotations": found["metadata"]["annotations"] });
     }
     Ok(all)
 }
@@ -87,8 +94,7 @@ async fn state(world: &World, ns: &str) -> Result<Value> {
 async fn stages(world: &World, ns: &str, agent: &str, from: usize) -> Result<Vec<usize>> {
     let events = world.audited_of("hub", agent).await?;
     let is_dry = |event: &Value| event["requestURI"].as_str().is_some_and(|path| path.contains("dryRun"));
-    let is_write =
-        |event: &&Value| event["verb"] == "patch" && event["objectRef"]["namespace"] == ns && !is_dry(event);
+    let is_write = |event: &&Value| event["verb"] == "patch" && event["objectRef"]["namespace"] == ns && !is_dry(event);
     let stage = |event: &Value| {
         let found = &event["objectRef"];
         let is_this = |name: &&str| {
@@ -125,7 +131,7 @@ async fn a_namespace_sleeps_in_order_and_wakes_in_reverse() -> Result<()> {
     let world = World::up(Options { audit: true, ..Options::bare_hub() }).await?;
     with_temp_ns(&world, async |client, ns| {
         create(&client, &folder, &ns).await?;
-        let before = state(&world, &ns).await?;
+        let before = state(&world, &ns, &all()).await?;
         let whole = format!("ns/{ns}");
 
         // What an operator without a row scales is refused by name, and nothing is written.
@@ -139,22 +145,145 @@ async fn a_namespace_sleeps_in_order_and_wakes_in_reverse() -> Result<()> {
         for part in ["deployment.apps/kibana: Kibana.kibana.k8s.elastic.co/one scales it again at once", "--include-owned"] {
             ensure!(refused.stderr.contains(part), "{part}: {refused:?}");
         }
-        assert_eq!(state(&world, &ns).await?, before);
+        assert_eq!(state(&world, &ns, &all()).await?, before);
         // As the message says.
         let asleep = world.plugin(&[&whole, "--include-owned"]).await?;
         ensure!(asleep.code == 0, "{asleep:?}");
         for part in ["left to their owners in this namespace: ", "deployment.apps/web", "deployment.apps/pool-rw", "not touched: pod/bare"] {
             ensure!(asleep.stderr.contains(part), "{part}: {asleep:?}");
         }
-        is_asleep(&state(&world, &ns).await?)?;
+        is_asleep(&state(&world, &ns, &all()).await?)?;
         let written = stages(&world, &ns, PLUGIN, 0).await?;
         ensure!(written.is_sorted() && written.len() == 7, "{written:?}");
 
         world.plugin(&["resume", &whole]).await?.ok()?;
-        assert_eq!(state(&world, &ns).await?, before);
+        assert_eq!(state(&world, &ns, &all()).await?, before);
         let woken = stages(&world, &ns, PLUGIN, written.len()).await?;
         // Those with a field that a deployer may own are patched twice: the second time releases it.
         ensure!(woken.is_sorted_by(|one, next| one >= next) && woken.len() >= 7, "{woken:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// A role of alice in the namespace: every verb on these groups, or `list` alone.
+fn may(ns: &str, groups: &[(&str, &str)]) -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    let rule = |(group, verb): &(&str, &str)| json!({ "apiGroups": [group], "resources": ["*"], "verbs": [verb] });
+    let rules: Vec<Value> = groups.iter().map(rule).collect();
+    let metadata = json!({ "name": "alice", "namespace": ns });
+    [
+        json!({ "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": rules }),
+        json!({
+            "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": "alice" },
+            "subjects": [{ "apiGroup": group, "kind": "User", "name": "alice" }],
+        }),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_without_rights_on_a_kind_puts_the_rest_to_sleep_and_is_warned() -> Result<()> {
+    let Some(folder) = upstream_folder("operators") else { return Ok(()) };
+    let world = World::up(Options::bare_hub()).await?;
+    with_temp_ns(&world, async |client, ns| {
+        create(&client, &folder, &ns).await?;
+        world.kubectl(&["delete", "deployment", "pool-rw", "web", "-n", &ns]).await?.ok()?;
+        let whole = format!("ns/{ns}");
+        let run = async |verb: &[&str]| world.plugin(&[verb, &[&whole, "--as", "alice"]].concat()).await;
+        apply::all(&client, &may(&ns, &[("apps", "*"), ("batch", "*"), ("", "*")])).await?;
+        let unseen = eventually(SOON, "the rights", async || {
+            let ran = run(&[]).await?;
+            ensure!(ran.code == 0, "{ran:?}");
+            Ok(ran)
+        })
+        .await?;
+        ensure!(
+            unseen.stderr.contains("not known whether there are any, because you may not list them: "),
+            "{unseen:?}"
+        );
+        ensure!(unseen.stderr.contains("clusters.postgresql.cnpg.io"), "{unseen:?}");
+        let found = state(&world, &ns, &["deployment/front", "clusters.postgresql.cnpg.io/db"]).await?;
+        ensure!(found["deployment/front"]["spec"]["replicas"] == 0, "{found}");
+        ensure!(found["clusters.postgresql.cnpg.io/db"]["annotations"].is_null(), "{found}");
+        run(&["resume"]).await?.ok()?;
+
+        // What may be listed and not changed is a failure of its own.
+        let some = [
+            ("apps", "*"),
+            ("batch", "*"),
+            ("", "*"),
+            ("postgresql.cnpg.io", "list"),
+            ("argoproj.io", "list"),
+            ("keda.sh", "list"),
+        ];
+        apply::all(&client, &may(&ns, &some)).await?;
+        let failed = eventually(SOON, "the rights", async || {
+            let ran = run(&[]).await?;
+            ensure!(ran.stderr.contains("cluster.postgresql.cnpg.io/db"), "{ran:?}");
+            Ok(ran)
+        })
+        .await?;
+        ensure!(failed.code == 1 && failed.stdout.contains("deployment.apps/front"), "{failed:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// An operator that gives two sets their count again and again: one follows the database, one an owner that nobody knows.
+async fn fight(client: &Client, ns: &str) -> Result<()> {
+    let sets: Api<StatefulSet> = Api::namespaced(client.clone(), ns);
+    loop {
+        let path = format!("/apis/postgresql.cnpg.io/v1/namespaces/{ns}/clusters/db");
+        let database: Value = client.request(request(&path)?).await?;
+        let sleeps = database["metadata"]["annotations"]["cnpg.io/hibernation"] == "on";
+        for (name, replicas) in [("of-db", if sleeps { 0 } else { 3 }), ("of-shop", 3)] {
+            let scale = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+            sets.patch(name, &PatchParams::default(), &scale).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_that_scales_its_sets_again_is_left_to_its_row_or_named() -> Result<()> {
+    let Some(folder) = upstream_folder("operators") else { return Ok(()) };
+    let world = World::up(Options { audit: true, ..Options::bare_hub() }).await?;
+    with_temp_ns(&world, async |client, ns| {
+        create(&client, &folder, &ns).await?;
+        let path = format!("/apis/postgresql.cnpg.io/v1/namespaces/{ns}/clusters/db");
+        let database: Value = client.request(request(&path)?).await?;
+        let uid = database["metadata"]["uid"].as_str().context("a uid")?;
+        let set = |name: &str, owner: Value| {
+            json!({
+                "apiVersion": "apps/v1", "kind": "StatefulSet",
+                "metadata": { "name": name, "namespace": ns, "ownerReferences": owner }, "spec": stateful(3),
+            })
+        };
+        let of_db = set("of-db", owned("postgresql.cnpg.io/v1", "Cluster", "db", uid));
+        apply::all(&client, &[of_db, set("of-shop", owned("example.com/v1", "Shop", "one", "u"))]).await?;
+        let sleeps = async {
+            let ran = world.plugin(&[&format!("ns/{ns}"), "--yes"]).await?;
+            ensure!(ran.code == 0 && ran.stderr.contains("statefulset.apps/of-db"), "{ran:?}");
+            ensure!(ran.stderr.contains("Shop/one controls statefulset.apps/of-shop"), "{ran:?}");
+            eventually(SOON, "asleep through its owner", async || {
+                let found =
+                    world.kubectl(&["get", "sts/of-db", "-n", &ns, "-o", "jsonpath={.spec.replicas}"]).await?.ok()?;
+                ensure!(found == "0", "{found}");
+                Ok(())
+            })
+            .await
+        };
+        tokio::select! {
+            ended = fight(&client, &ns) => ended,
+            ended = sleeps => ended,
+        }?;
+        let writes = world.audited_of("hub", PLUGIN).await?;
+        let to = |name: &str| {
+            writes.iter().filter(|event| event["verb"] == "patch" && event["objectRef"]["name"] == name).count()
+        };
+        assert_eq!(to("of-db"), 0);
+        ensure!((1..=5).contains(&to("of-shop")), "no write loop: {}", to("of-shop"));
         Ok(())
     })
     .await
@@ -167,7 +296,7 @@ async fn a_schedule_includes_the_kinds_that_its_writer_may_patch() -> Result<()>
     with_temp_ns(&world, async |client, ns| {
         create(&client, &folder, &ns).await?;
         apply::all(&client, &manifests::workload_schedules()).await?;
-        let before = state(&world, &ns).await?;
+        let before = state(&world, &ns, &all()).await?;
         let mut spec = json!({
             "timeZone": "UTC", "targets": { "kind": "Workloads", "all": true }, "operatorKinds": KINDS,
             "awake": [{ "days": ["Mon-Fri"], "from": "07:30", "to": "18:00" }],
@@ -177,24 +306,7 @@ async fn a_schedule_includes_the_kinds_that_its_writer_may_patch() -> Result<()>
         // Who may not patch one of the kinds may not put it to sleep by a schedule.
         let alice = kubeconfig::client_as(&world.file().hub.kubeconfig, "alice", &[]).await?;
         let path = format!("/apis/hibernate.sh/v1alpha1/namespaces/{ns}/powerschedules");
-        let rules = json!([
-            { "apiGroups": ["hibernate.sh"], "resources": ["powerschedules"], "verbs": ["*"] },
-            { "apiGroups": ["apps", "batch"], "resources": ["*"], "verbs": ["*"] },
-        ]);
-        let metadata = json!({ "name": "writer", "namespace": ns });
-        let group = "rbac.authorization.k8s.io";
-        apply::all(
-            &client,
-            &[
-                json!({ "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": rules }),
-                json!({
-                    "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata,
-                    "roleRef": { "apiGroup": group, "kind": "Role", "name": "writer" },
-                    "subjects": [{ "apiGroup": group, "kind": "User", "name": "alice" }],
-                }),
-            ],
-        )
-        .await?;
+        apply::all(&client, &may(&ns, &[("hibernate.sh", "*"), ("apps", "*"), ("batch", "*")])).await?;
         let schedule = json!({
             "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerSchedule",
             "metadata": { "name": "night", "namespace": ns }, "spec": spec,
@@ -208,16 +320,16 @@ async fn a_schedule_includes_the_kinds_that_its_writer_may_patch() -> Result<()>
 
         let schedules: Api<PowerSchedule> = Api::namespaced(client.clone(), &ns);
         schedules.create(&PostParams::default(), &serde_json::from_value(schedule)?).await?;
-        eventually(SOON, "asleep", async || is_asleep(&state(&world, &ns).await?)).await?;
+        eventually(SOON, "asleep", async || is_asleep(&state(&world, &ns, &all()).await?)).await?;
         let status = schedules.get("night").await?.status.context("a status")?;
         ensure!(status.last_edge.as_ref().is_some_and(|edge| edge.outcome.is_some()), "{status:?}");
         let written = stages(&world, &ns, "hibernate-controller/", 0).await?;
         ensure!(written.is_sorted() && written.len() == 7, "{written:?}");
 
         let awake = json!({ "spec": asks_for("Awake")? });
-        schedules.patch("night", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(awake)).await?;
+        schedules.patch("night", &PatchParams::default(), &Patch::Merge(awake)).await?;
         eventually(SOON, "awake", async || {
-            let now = state(&world, &ns).await?;
+            let now = state(&world, &ns, &all()).await?;
             ensure!(now == before, "{now}");
             Ok(())
         })

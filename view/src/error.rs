@@ -35,6 +35,9 @@ pub struct Failure {
     pub error: ViewError,
     /// Whether no object of the kind can be read.
     pub is_of_kind: bool,
+    /// Whether it is about a kind of a whole namespace that operators run, of which the user may list no object: most likely
+    /// there is none.
+    pub is_unseen: bool,
     /// The object, if it is there.
     pub key: Option<Key>,
 }
@@ -51,7 +54,7 @@ impl ViewError {
 
 impl Failure {
     pub(super) fn new(what: String, error: ViewError) -> Self {
-        Self { what, error, is_of_kind: false, key: None }
+        Self { what, error, is_of_kind: false, is_unseen: false, key: None }
     }
 
     pub(super) fn of_kind(kind: &Kind, error: ViewError) -> Self {
@@ -65,7 +68,8 @@ impl Failure {
     }
 
     pub(super) fn unreadable(kind: &Kind, key: Key, error: ViewError) -> Self {
-        Self { what: kind.full_name(&key.2), error, is_of_kind: false, key: Some(key) }
+        let what = kind.full_name(&key.2);
+        Self { key: Some(key), ..Self::new(what, error) }
     }
 }
 

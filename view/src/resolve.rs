@@ -9,7 +9,7 @@ use futures::{StreamExt, stream};
 use hub::error::HubError;
 use hub::{HubClient, Resource};
 use serde_json::Value;
-use shared::kinds::Kind;
+use shared::kinds::{Kind, Reader};
 use shared::object::name_of;
 use shared::text::quoted;
 
@@ -62,6 +62,11 @@ impl Answers {
         self.errors = errors;
         unseen
     }
+}
+
+/// Whether an operator runs the objects of a kind: most users have no rights on most of these kinds.
+fn is_of_operators(row: Row) -> bool {
+    row.target().is_some_and(|row| matches!(row.reader, Reader::Row(_)))
 }
 
 fn is_forbidden(error: &HubError) -> bool {
@@ -290,7 +295,10 @@ impl<'a> Resolver<'a> {
                     let what = elsewhere::of_word(&[*row]).unwrap_or(what);
                     found.push(Err(Failure::of_kind(kind, ViewError::NoKind(what))));
                 }
-                Err(error) => push_once(&mut found, Failure::of_kind(kind, error.into())),
+                Err(error) => {
+                    let is_unseen = is_forbidden(&error) && self.query.whole().is_some() && is_of_operators(*row);
+                    push_once(&mut found, Failure { is_unseen, ..Failure::of_kind(kind, error.into()) });
+                }
             }
         }
         found

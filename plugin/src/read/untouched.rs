@@ -1,11 +1,14 @@
-//! What runs on in a namespace that sleeps as a whole, because nothing of ours scales it.
+//! What of a namespace does not sleep with it: what is left to its owner, what its owner scales again, and what runs by itself.
 
 use futures::future::join_all;
 use hub::{HubClient, Resource};
 use serde_json::Value;
+use shared::kinds::owners::{self, Owners};
 use shared::kinds::{Kind, Kinds, TargetKind};
 use shared::object::text;
-use shared::text::name_some;
+use shared::text::{list, name_some};
+use view::error::Failure;
+use view::target::Target;
 
 use crate::output;
 
@@ -21,8 +24,39 @@ static KINDS: [Kind; 5] = [
 /// Owners of Pods that sleep with the namespace, or are named themselves.
 const SCALED: [&str; 5] = ["ReplicaSet", "StatefulSet", "Job", "DaemonSet", "ReplicationController"];
 
-/// How many objects the note names; the rest is counted.
+/// How many objects a note names; the rest is counted.
 const NAMED: usize = 20;
+
+/// Leaves out kinds of which the user may list no object, and names them.
+pub(crate) fn without_unseen<T>(found: Vec<Result<T, Failure>>) -> Vec<Result<T, Failure>> {
+    let is_unseen = |one: &Result<T, Failure>| one.as_ref().is_err_and(|failure| failure.is_unseen);
+    let (unseen, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_unseen);
+    if !unseen.is_empty() {
+        let kinds = unseen.into_iter().filter_map(Result::err).map(|failure| failure.what);
+        output::note(&format!("not known whether there are any, because you may not list them: {}", list(kinds)));
+    }
+    found
+}
+
+/// Leaves out what other targets of the namespace control or scale, and names it.
+pub(crate) fn without_children(found: Vec<Result<Target, Failure>>) -> Vec<Result<Target, Failure>> {
+    let found = without_unseen(found);
+    let owners = Owners::of(found.iter().flatten().map(|target| (target.row, &target.object)));
+    let is_child =
+        |one: &Result<Target, Failure>| one.as_ref().is_ok_and(|target| owners.stop(target.row, &target.object));
+    let (children, kept): (Vec<_>, Vec<_>) = found.into_iter().partition(is_child);
+    if !children.is_empty() {
+        let names: Vec<String> = children.iter().flatten().map(Target::full_name).collect();
+        output::note(&format!("left to their owners in this namespace: {}", name_some(&names, NAMED)));
+    }
+    kept
+}
+
+/// Why an object does not sleep with its namespace.
+pub(crate) fn refusal(kinds: Kinds, target: &Target) -> Option<String> {
+    let why = owners::refusal(kinds, &target.object)?;
+    Some(format!("{why}; --include-owned scales {} all the same", target.full_name()))
+}
 
 /// Names what keeps running, and the kinds of which that is not known.
 pub(crate) async fn note(hub: &HubClient, kinds: Kinds, namespace: &str) {

@@ -4,9 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use super::Kinds;
 use super::operators::no_row;
 use super::row::{Reader, TargetKind};
 use crate::object::{items, name_of, text};
+use crate::text::sanitize_to;
+
+/// Characters of the name of an owner.
+const MAX_NAME: usize = 200;
 
 /// The objects of a namespace that scale others.
 #[derive(Debug, Default)]
@@ -44,10 +49,19 @@ impl Owners {
     }
 }
 
-/// Why an object is not scaled whose operator scales it again, and whose owner does not sleep.
-pub fn refusal(object: &Value) -> Option<String> {
+/// Why an object is not scaled whose operator scales it again: its owner does not sleep, or is not among the [`Owners`], as
+/// when the user may not list it. Texts of an owner are input.
+pub fn refusal(kinds: Kinds, object: &Value) -> Option<String> {
     let owner = controller(object)?;
-    no_row::refusal(text(owner, "/apiVersion"), text(owner, "/kind"), text(owner, "/name"))
+    let (kind, name) = (text(owner, "/kind"), text(owner, "/name"));
+    let group = text(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let owner = sanitize_to(&format!("{kind}.{group}/{name}"), MAX_NAME);
+    let is_owner = |row: &&TargetKind| row.kind.group == group && row.kind.kind == kind;
+    if kinds.in_namespace().iter().filter(|row| matches!(row.reader, Reader::Row(_))).any(is_owner) {
+        return Some(format!("{owner} scales it again at once: put that to sleep"));
+    }
+    let why = no_row::why(group, kind)?;
+    Some(format!("{owner} scales it again at once, and does not sleep itself: {why}"))
 }
 
 fn controller(object: &Value) -> Option<&Value> {
@@ -59,6 +73,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kinds::KINDS;
     use crate::kinds::operators::{CNPG_POOLER, SCALED_OBJECT};
     use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
 
@@ -105,12 +120,15 @@ mod tests {
             ("elasticsearch.k8s.elastic.co/v1", "Elasticsearch", false, ""),
             ("example.com/v1", "Elasticsearch", true, ""),
             ("v1", "Elasticsearch", true, ""),
+            ("postgresql.cnpg.io/v1", "Pooler", true, "Pooler.postgresql.cnpg.io/x scales it again at once: put that"),
+            ("kubermatic.k8c.io/v1", "Cluster", true, ""),
         ] {
-            let found = refusal(&named("es", &owned(api_version, kind, "x", controller)));
+            let found = refusal(KINDS, &named("es", &owned(api_version, kind, "x", controller)));
             assert_eq!(found.is_some(), !part.is_empty(), "{api_version} {kind}");
             assert!(found.unwrap_or_default().contains(part), "{api_version} {kind}");
         }
-        let text = refusal(&named("es", &owned("rabbitmq.com/v1", "RabbitmqCluster", "\u{1b}[31m", true))).unwrap();
+        let text =
+            refusal(KINDS, &named("es", &owned("rabbitmq.com/v1", "RabbitmqCluster", "\u{1b}[31m", true))).unwrap();
         assert!(!text.contains('\u{1b}'), "{text}");
     }
 }

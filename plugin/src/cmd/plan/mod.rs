@@ -34,7 +34,7 @@ use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, UsageError, WaitError};
 use crate::output::{self, nothing_found};
-use crate::read::{owners, reverts, untouched, wake};
+use crate::read::{reverts, untouched, wake};
 use crate::select::{Flags, parse};
 use crate::wait::preflight::{self, Outcome};
 
@@ -99,7 +99,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     let hub = connect(hub_args)?;
     let mut found = view::targets(&hub, &query).await;
     if query.whole().is_some() {
-        found = owners::without_children(found);
+        found = untouched::without_children(found);
     }
     if found.is_empty() {
         output::note(&nothing_found(query.searched(&hub)));
@@ -123,7 +123,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         .map(|target| async {
             let target = target?;
             let what = target.full_name();
-            let owned = query.whole().and_then(|_| owners::refusal(&target));
+            let owned = query.whole().and_then(|_| untouched::refusal(kinds, &target));
             let outlook = outlook(&hub, args, target, end, (&autoscalers, &upgrades)).await;
             outlook.map(|found| found.with_owner(owned)).map_err(|problem| Failure::new(what, problem))
         })

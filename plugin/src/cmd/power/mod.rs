@@ -25,7 +25,7 @@ use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, UsageError};
 use crate::output::{self, nothing_found};
-use crate::read::{owners, untouched};
+use crate::read::untouched;
 use crate::select::{Flags, parse};
 use crate::wait::{self, Request, Waiting};
 
@@ -65,18 +65,21 @@ pub(crate) async fn run(
     if let Some(options) = &options {
         options.check(&query, end, force)?;
     }
+    if owned && query.whole().is_none() {
+        return Err(UsageError::NothingOwned.into());
+    }
     let (reason, now, queried) = (args.reason.as_deref(), now.timestamp(), query.names.is_empty());
     let intent = Intent { power: action, reason, end, now, queried, force };
     let hub = connect(hub_args)?;
     let mut found = view::targets(&hub, &query).await;
     if let Some(name) = query.whole() {
         namespace::check(kinds, &hub, name, &found).await?;
-        found = owners::without_children(found);
+        found = untouched::without_children(found);
     }
     let refuses_owned = query.whole().is_some() && action == Power::Hibernating && !owned;
     let plan = |target: Result<Target, _>| -> PlanResult {
         let plan = TargetPlan::new(target.map_err(Failure::from)?, &intent);
-        Ok(match owners::refusal(&plan.target).filter(|_| refuses_owned && plan.changes()) {
+        Ok(match untouched::refusal(kinds, &plan.target).filter(|_| refuses_owned && plan.changes()) {
             Some(why) => plan.refused(why),
             None => plan,
         })

@@ -67,7 +67,9 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     let query = query(kinds, args, hub_args)?;
     let shown = query.kinds.first().and_then(|row| row.shown());
     let hub = connect(hub_args)?;
-    let Listing { mut items, mut failures, watched } = view::list(&hub, &query).await;
+    let Listing { mut items, failures, watched } = view::list(&hub, &query).await;
+    let failures = untouched::without_unseen::<()>(failures.into_iter().map(Err).collect());
+    let mut failures: Vec<_> = failures.into_iter().filter_map(Result::err).collect();
     if let Some(at) = failures.iter().position(|failure| failure.is_of_kind && shown.is_some()) {
         return Err(failures.swap_remove(at).error.into());
     }
@@ -227,7 +229,7 @@ mod tests {
         let unreadable = || {
             let error = RolloutState::read(json!({ "metadata": { "name": "night" } })).unwrap_err();
             let what = POWER_ROLLOUT.kind.full_name("night");
-            Event::Unreadable(view::error::Failure { what, error, is_of_kind: false, key: Some(key.clone()) })
+            Event::Unreadable(view::error::Failure { what, error, is_of_kind: false, is_unseen: false, key: Some(key.clone()) })
         };
         let why = "cannot read the object that the hub sent: missing field `spec`";
         let why = format!("powerrollout.hibernate.sh/night: {why}");

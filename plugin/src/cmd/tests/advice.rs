@@ -51,6 +51,7 @@ fn of_targets(error: &UsageError) -> &'static [&'static str] {
         UsageError::TypeWithoutNames(_) => &["deploy web", "deploy -l a=b", "deploy --all"],
         UsageError::Mixed(..) => &["deploy/web sts/db", "deploy web db"],
         UsageError::NamespaceAlone(_) => &["ns/shop"],
+        UsageError::NothingOwned => &["ns/shop --include-owned", "deploy/web"],
         UsageError::NotAName(_) => &["demo-1.a"],
         UsageError::NameInAllNamespaces => &["demo -n shop", "-l a=b -A", "status demo -n shop", "status -l a=b -A"],
         UsageError::OnlyShown(_) => {
@@ -190,6 +191,7 @@ fn a_line_that_follows_the_advice_gets_to_the_hub() {
         "cd/demo --all",
         "deploy web sts/db",
         "ns/shop ns/bank",
+        "deploy/web --include-owned",
         "Demo",
         "cd/a/b",
         "demo -A",

@@ -5,7 +5,7 @@ mod databases;
 mod gardener;
 mod hypershift;
 mod kubevirt;
-pub mod no_row;
+pub(super) mod no_row;
 mod notebooks;
 pub mod objects;
 mod ray;

@@ -1,7 +1,5 @@
 //! Operators that scale again what is scaled by hand, and whose kinds do not sleep: what to do instead.
 
-use crate::text::sanitize_to;
-
 /// Kinds of one group, and why they have no row.
 struct NoRow {
     group: &'static str,
@@ -37,15 +35,8 @@ const NO_ROWS: &[NoRow] = &[
     row("serving.knative.dev", &[], "Knative scales it to 0 itself where its min-scale is 0"),
 ];
 
-/// Why an object that this owner controls is not scaled; none if the owner is unknown. The owner's texts are input.
-pub fn refusal(api_version: &str, kind: &str, name: &str) -> Option<String> {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let found = NO_ROWS.iter().find(|row| row.group == group && (row.kinds.is_empty() || row.kinds.contains(&kind)))?;
-    let owner = sanitize_to(&format!("{kind}.{group}/{name}"), 200);
-    Some(format!("{owner} scales it again at once, and does not sleep itself: {}", found.why))
-}
-
-/// Groups, their kinds and why they have no row, for a list.
-pub fn all() -> impl Iterator<Item = (&'static str, &'static [&'static str], &'static str)> {
-    NO_ROWS.iter().map(|row| (row.group, row.kinds, row.why))
+/// Why a kind has no row; none if it is unknown.
+pub(in crate::kinds) fn why(group: &str, kind: &str) -> Option<&'static str> {
+    let is_of = |row: &&NoRow| row.group == group && (row.kinds.is_empty() || row.kinds.contains(&kind));
+    NO_ROWS.iter().find(is_of).map(|row| row.why)
 }

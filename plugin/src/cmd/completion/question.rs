@@ -202,7 +202,7 @@ mod tests {
             ("schedule create ", ""),
             ("schedule create night ", "target"),
             ("schedule create night --zone Eur", "flags"),
-            ("schedule create night --kind ", "clusterdeployment cluster workloads"),
+            ("schedule create night --kind ", "clusterdeployment cluster workloads virtualmachine shoot"),
             ("schedule create night demo cd/", "ClusterDeployment"),
             ("schedule next ", "schedule"),
             ("schedule next night ", ""),

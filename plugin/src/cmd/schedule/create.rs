@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hub::{HubClient, Resource, Write, is_name};
+use hub::{Resource, Write, is_name};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::duration::{after, age, go_string, parse_positive};
@@ -48,8 +48,16 @@ pub(super) async fn run(kinds: Kinds, args: &CreateArgs, hub_args: &HubArgs) -> 
     }
     let hub = (args.write.dry_run != DryRun::Client).then(|| connect(hub_args)).transpose()?;
     let namespace = given(hub_args).or(hub.as_ref().map(|hub| hub.namespace.as_str()));
-    let operators = operators(args, hub.as_ref()).await?;
-    let (query, targets) = selected(kinds, args, hub_args, namespace, &operators)?;
+    let named = named_operators(args)?;
+    let (mut query, targets) = selected(kinds, args, hub_args, namespace)?;
+    let operators = match (named, &hub) {
+        (None, Some(hub)) if targets.kind == WORKLOADS => {
+            let groups = hub.groups().await?;
+            OPERATORS.into_iter().filter(|row| groups.iter().any(|group| group == row.kind.group)).collect()
+        }
+        (named, _) => named.unwrap_or_default(),
+    };
+    query.kinds.extend(operators.iter().map(|row| Row::Target(row)));
     (spec.targets, spec.operator_kinds) = (targets, operators.iter().map(|row| row.kind.resource_name()).collect());
     let object = object(args, spec, namespace);
     let kind = if args.cluster_wide { &CLUSTER_SCHEDULE.kind } else { &SCHEDULE.kind };
@@ -105,20 +113,15 @@ fn window(text: &str) -> Result<Window, ScheduleError> {
     Ok(Window { days, from: from.to_owned(), to: to.to_owned() })
 }
 
-/// Kinds of operators that workloads include: those that are named, or all that the hub serves.
-async fn operators(args: &CreateArgs, hub: Option<&HubClient>) -> Result<Vec<&'static TargetKind>, Problem> {
+/// Kinds of operators that the command line names; none if it leaves them to the hub.
+fn named_operators(args: &CreateArgs) -> Result<Option<Vec<&'static TargetKind>>, ScheduleError> {
     let is_of_workloads = WORKLOADS.eq_ignore_ascii_case(&args.kind);
-    if let Some(words) = &args.operator_kinds {
-        let words = words.iter().filter(|word| !word.is_empty());
-        let named = |word: &String| {
-            let found = OPERATORS.into_iter().find(|row| is_of_workloads && row.kind.is_named(word));
-            found.ok_or_else(|| ScheduleError::NoOperator { word: word.clone(), kind: args.kind.clone() }.into())
-        };
-        return words.map(named).collect();
-    }
-    let Some(hub) = hub.filter(|_| is_of_workloads) else { return Ok(Vec::new()) };
-    let groups = hub.groups().await?;
-    Ok(OPERATORS.into_iter().filter(|row| groups.iter().any(|group| group == row.kind.group)).collect())
+    let named = |word: &String| {
+        let found = OPERATORS.into_iter().find(|row| is_of_workloads && row.kind.is_named(word));
+        found.ok_or_else(|| ScheduleError::NoOperator { word: word.clone(), kind: args.kind.clone() })
+    };
+    let words = args.operator_kinds.as_ref();
+    words.map(|words| words.iter().filter(|word| !word.is_empty()).map(named).collect()).transpose()
 }
 
 /// What the command line selects: for the hub, and for the schedule. `namespace`: where targets by name are.
@@ -127,7 +130,6 @@ fn selected(
     args: &CreateArgs,
     hub_args: &HubArgs,
     namespace: Option<&str>,
-    operators: &[&'static TargetKind],
 ) -> Result<(Query, Targets), Problem> {
     let row = kinds.in_rollouts().find(|row| row.kind.is_named(&args.kind));
     let flag = match row {
@@ -141,7 +143,7 @@ fn selected(
     if row.is_none() && !args.all {
         return Err(ScheduleError::AllWorkloads.into());
     }
-    let rows = row.map_or_else(|| [IN_NAMESPACE, operators].concat(), |row| vec![row]);
+    let rows = row.map_or_else(|| IN_NAMESPACE.to_vec(), |row| vec![row]);
     let types = rows.iter().map(|row| row.kind.resource_name()).collect::<Vec<_>>().join(",");
     let typed = |name: &String| if name.contains('/') { name.clone() } else { format!("{types}/{name}") };
     let words = if args.targets.is_empty() { vec![types.clone()] } else { args.targets.iter().map(typed).collect() };
@@ -225,7 +227,7 @@ mod tests {
         let mut spec = spec(args).map_err(|error| error.to_string())?;
         Timetable::of(&spec, &[]).map_err(|faults| ScheduleError::Faults(faults).to_string())?;
         let namespace = given(&cli.hub).or(Some("team"));
-        spec.targets = selected(KINDS, args, &cli.hub, namespace, &[]).map_err(|error| error.to_string())?.1;
+        spec.targets = selected(KINDS, args, &cli.hub, namespace).map_err(|error| error.to_string())?.1;
         Ok(object(args, spec, namespace))
     }
 

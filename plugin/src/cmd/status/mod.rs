@@ -229,7 +229,13 @@ mod tests {
         let unreadable = || {
             let error = RolloutState::read(json!({ "metadata": { "name": "night" } })).unwrap_err();
             let what = POWER_ROLLOUT.kind.full_name("night");
-            Event::Unreadable(view::error::Failure { what, error, is_of_kind: false, is_unseen: false, key: Some(key.clone()) })
+            Event::Unreadable(view::error::Failure {
+                what,
+                error,
+                is_of_kind: false,
+                is_unseen: false,
+                key: Some(key.clone()),
+            })
         };
         let why = "cannot read the object that the hub sent: missing field `spec`";
         let why = format!("powerrollout.hibernate.sh/night: {why}");

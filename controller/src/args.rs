@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use server::log::Format;
 use shared::duration::{parse_positive, parse_unsigned};
 use shared::hive::decide::Settings;
-use shared::kinds::operators::objects::{MemberObject, SHOOT, VIRTUAL_MACHINE};
+use shared::kinds::operators::objects::{MemberObject, SHOOT_AT, VIRTUAL_MACHINE_AT};
 use shared::kkp::phase::{Limited, Limits};
 use strum::VariantNames as _;
 
@@ -160,12 +160,12 @@ pub struct Args {
     pub log_format: Format,
 }
 
-/// A kind of operators, and its watch.
+/// Resource name and constructor.
 type Operators = (&'static str, fn() -> MemberKind);
 
-/// Those that rollouts may have as targets.
+/// Kinds that `--target-kind` accepts.
 const MEMBERS: [Operators; 2] =
-    [("virtualmachines.kubevirt.io", member::<VIRTUAL_MACHINE>), ("shoots.core.gardener.cloud", member::<SHOOT>)];
+    [("virtualmachines.kubevirt.io", member::<VIRTUAL_MACHINE_AT>), ("shoots.core.gardener.cloud", member::<SHOOT_AT>)];
 
 fn member<const AT: usize>() -> MemberKind {
     MemberKind::of::<MemberObject<AT>>(MemberObject::<AT>::ROW)

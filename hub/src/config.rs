@@ -19,7 +19,7 @@ use crate::{pod, proxy, server};
 /// Connecting takes milliseconds or fails; kube's default of 30 seconds is too long for a plugin.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// As audit logs of the hub name this client.
+/// User agent in the hub's audit log.
 const AGENT: &str = concat!("kubectl-hibernate/", env!("CARGO_PKG_VERSION"));
 
 /// Reads the kubeconfig and applies the flags, as kubectl does.

@@ -107,12 +107,17 @@ fn policy(name: &str, rows: &[&TargetKind]) -> Value {
     };
     let own = "key.startsWith('hibernate.sh/')";
     let kept = expression("keptLabels").replace(own, &format!("{own} || key in variables.mayAnnotate"));
+    // Operators take orders by annotations: what is new is ours, too.
+    let added = format!(
+        "object.metadata.?annotations.orValue({{}}).all(key, {own} || key in variables.mayAnnotate || key in \
+         oldObject.metadata.?annotations.orValue({{}}))"
+    );
     let template = "(key == 'template' && variables.keptTemplate) || ";
     let mut variables = vec![("resource", "request.resource.resource + '.' + request.resource.group".to_owned())];
     variables.extend(SHARED.map(|name| (name, expression(name))));
     variables.extend([
         ("mayAnnotate", of_rows(annotations)),
-        ("keptLabels", kept),
+        ("keptLabels", format!("{kept}\n&& {added}")),
         ("mayChange", of_rows(fields)),
         ("sameSpec", expression("sameSpec").replace(template, "")),
     ]);

@@ -17,6 +17,16 @@ pub fn items<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Valu
     object.pointer(path).and_then(Value::as_array).into_iter().flatten()
 }
 
+/// The owner that controls an object.
+pub fn controller(object: &Value) -> Option<&Value> {
+    items(object, "/metadata/ownerReferences").find(|owner| owner["controller"] == true)
+}
+
+/// The API group of an `apiVersion`, empty for the core group.
+pub fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
 /// The object of this name.
 pub fn named<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
     objects.iter().find(|object| name_of(object) == name)

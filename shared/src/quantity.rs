@@ -7,6 +7,8 @@ const UNITS: &[(&str, f64)] = &[
     ("Ti", 1_099_511_627_776.0),
     ("Pi", 1_125_899_906_842_624.0),
     ("Ei", 1_152_921_504_606_846_976.0),
+    ("n", 1e-9),
+    ("u", 1e-6),
     ("m", 1e-3),
     ("k", 1e3),
     ("M", 1e6),
@@ -16,7 +18,7 @@ const UNITS: &[(&str, f64)] = &[
     ("E", 1e18),
 ];
 
-/// The number; none if it is invalid.
+/// The value; none if it is invalid.
 pub fn parse(text: &str) -> Option<f64> {
     let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
     let (number, factor) = unit.unwrap_or((text, 1.0));
@@ -24,7 +26,7 @@ pub fn parse(text: &str) -> Option<f64> {
     number.is_finite().then_some(number)
 }
 
-/// The same in whole bytes.
+/// The value, rounded down to whole bytes.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and a metric has no decimals")]
 pub fn bytes(text: &str) -> Option<u64> {
     parse(text).map(|bytes| bytes as u64)
@@ -42,6 +44,7 @@ mod tests {
             ("128G", Some(128_000_000_000)),
             ("7", Some(7)),
             ("2500m", Some(2)),
+            ("2000000000n", Some(2)),
             ("x", None),
             ("1e999", None),
         ] {

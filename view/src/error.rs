@@ -35,8 +35,7 @@ pub struct Failure {
     pub error: ViewError,
     /// Whether no object of the kind can be read.
     pub is_of_kind: bool,
-    /// Whether it is about a kind of a whole namespace that operators run, of which the user may list no object: most likely
-    /// there is none.
+    /// Whether the user may not list this kind of an operator, in a query for a whole namespace.
     pub is_unseen: bool,
     /// The object, if it is there.
     pub key: Option<Key>,

@@ -102,7 +102,7 @@ impl Hub {
         self.patch_with(read, patch, &as_controller()).await
     }
 
-    /// The same with parameters of its own.
+    /// Patches as [`Self::patch`] does, with these parameters.
     ///
     /// # Errors
     /// As [`Self::patch`].

@@ -30,7 +30,7 @@ pub(crate) struct HubArgs {
     /// Targets with these labels
     #[arg(long, short = 'l', global = true, value_name = "SELECTOR", help_heading = None::<&str>, display_order = 102)]
     pub(crate) selector: Option<String>,
-    /// File with further kinds [default: kubectl-hibernate/kinds.yaml in ~/.config]
+    /// File that adds kinds [default: kubectl-hibernate/kinds.yaml in ~/.config]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kinds: Option<PathBuf>,
     /// How long one request may take, such as 10s; 0 means no limit

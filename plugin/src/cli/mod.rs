@@ -146,7 +146,7 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, Args)]
 pub(crate) struct KindsArgs {
     /// Check the kinds of a file against the definitions of the hub
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub(crate) check: Option<PathBuf>,
     /// Format
     #[arg(long, short = 'o', value_enum, default_value_t = ReportOutput::Table, value_name = "FORMAT")]

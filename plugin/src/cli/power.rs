@@ -53,7 +53,7 @@ pub(crate) struct SleepArgs {
     /// Accept bare Pods, unfinished Jobs and webhooks that a wake has to call; KKP Clusters only
     #[arg(long, hide_short_help = true)]
     pub(crate) force: bool,
-    /// With ns/NAME, scale also what an operator scales again that has no way to sleep
+    /// With ns/NAME: also scale workloads that an operator controls and may scale up again
     #[arg(long, hide_short_help = true)]
     pub(crate) include_owned: bool,
 }

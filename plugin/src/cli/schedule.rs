@@ -79,13 +79,14 @@ pub(crate) struct CreateArgs {
     /// With --cluster-wide, of all namespaces.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Kind of the targets; workloads are all that `kubectl hibernate ns/NAME` puts to sleep
+    /// Kind of the targets; workloads are those of ns/NAME, and of operators those of --operator-kinds
     #[arg(long, value_name = "KIND", value_parser = ["clusterdeployment", "cluster", "workloads", "virtualmachine", "shoot"],
           default_value = "clusterdeployment", hide_short_help = true)]
     pub(crate) kind: String,
-    /// Kinds of operators that workloads include [default: all that the hub serves]
+    /// Kinds of operators to include, with --kind workloads, such as clusters.postgresql.cnpg.io
     ///
-    /// Such as clusters.postgresql.cnpg.io; several with commas, none with "".
+    /// Comma-separated; "" includes none. Default: those that the hub serves and you may patch, but virtual machines, which
+    /// have schedules of their own; none with --dry-run=client.
     #[arg(long, value_name = "RESOURCES", value_delimiter = ',', hide_short_help = true)]
     pub(crate) operator_kinds: Option<Vec<String>>,
     /// How much earlier wakes begin, so that targets are ready on time, such as 20m

@@ -20,7 +20,7 @@ use shared::power::Power;
 
 use self::power::Accepted;
 use crate::cli::recover::{Recover, RecoverArgs};
-use crate::cli::{Cli, Command, VersionArgs, VersionOutput};
+use crate::cli::{Cli, Command, KindsArgs, VersionArgs, VersionOutput};
 use crate::error::{Exit, Problem};
 use crate::output;
 use crate::read::kinds_file;
@@ -30,11 +30,23 @@ use crate::read::kinds_file;
 /// # Errors
 /// When nothing could be tried at all. Failures of single targets are printed and counted.
 pub(crate) async fn run(own: Kinds, cli: &Cli) -> Result<Exit, Problem> {
-    let is_silent = matches!(cli.command, Some(Command::Complete { .. }));
-    let (kinds, file) = kinds_file::extend(own, cli.hub.kinds.as_deref())?;
-    if let Some(path) = file.as_ref().filter(|_| !is_silent) {
-        output::note(&format!("kinds from {}", path.display()));
-    }
+    let (kinds, file) = match &cli.command {
+        Some(
+            Command::Check(_)
+            | Command::Recover(_)
+            | Command::InstallAlias(_)
+            | Command::Version(_)
+            | Command::Completion(_)
+            | Command::Kinds(KindsArgs { check: Some(_), .. }),
+        ) => (own, None),
+        // A wake must pass, whatever stands in that file.
+        Some(Command::Resume(_)) if cli.hub.kinds.is_none() => kinds_file::named(own, None).unwrap_or_else(|error| {
+            output::warning(&error.to_string());
+            (own, None)
+        }),
+        Some(Command::Complete { .. }) => kinds_file::extend(own, cli.hub.kinds.as_deref()).unwrap_or((own, None)),
+        _ => kinds_file::named(own, cli.hub.kinds.as_deref())?,
+    };
     match &cli.command {
         None => power::run(kinds, Power::Hibernating, &cli.sleep.act, (&cli.sleep).into(), &cli.hub).await,
         Some(Command::Dehydrate(args)) => power::run(kinds, Power::Hibernating, &args.act, args.into(), &cli.hub).await,

@@ -19,11 +19,10 @@ pub(crate) enum ScheduleError {
     ClusterWide { flag: &'static str },
     #[error("workloads are selected as a whole: give --all, for other namespaces with --cluster-wide")]
     AllWorkloads,
-    #[error(
-        "--operator-kinds {word:?}: must be kinds of operators that sleep with a namespace, with --kind workloads \
-         (found --kind {kind}); `kubectl hibernate kinds` lists them"
-    )]
-    NoOperator { word: String, kind: String },
+    #[error("--operator-kinds needs --kind workloads (found --kind {kind})")]
+    NotWorkloads { kind: String },
+    #[error("--operator-kinds {word:?}: must be one of {known}")]
+    NoOperator { word: String, known: String },
     #[error("targets are of one kind, here {kind}: name objects of it, or give another --kind")]
     OtherKind { kind: String },
     #[error("targets of a ClusterPowerSchedule by name need a namespace: give -n NAMESPACE")]

@@ -34,7 +34,7 @@ pub(crate) enum UsageError {
     NothingToPlan(String),
     #[error("--force does not apply to {0}: only the sleep of a KKP Cluster has a preflight that it overrides")]
     NothingToForce(String),
-    #[error("--include-owned is about a whole namespace, such as ns/shop: what is named is scaled whatever owns it")]
+    #[error("--include-owned applies only to ns/NAME: a workload that is named is scaled regardless of its owner")]
     NothingOwned,
     #[error("{0}: this deletes running workloads and must be confirmed: stdin is not a terminal, so pass --yes")]
     NeedsYes(String),

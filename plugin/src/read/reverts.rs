@@ -10,7 +10,7 @@ use shared::annotation::annotation;
 use shared::fdb::recover::facts::label;
 use shared::finding::{Finding, Severity};
 use shared::kinds::Kind;
-use shared::object::text;
+use shared::object::{controller, group_of, text};
 use shared::text::sanitize_to;
 use view::CONCURRENCY;
 use view::target::Target;
@@ -57,7 +57,7 @@ pub(crate) fn of(target: &Target, autoscalers: &[Value]) -> Vec<Finding> {
     let (object, what) = (&target.object, target.full_name());
     let scalers = autoscalers.iter().filter(|scaler| scales(scaler, target));
     let scalers: BTreeSet<_> = scalers.filter_map(|scaler| by_autoscaler(scaler, &what)).collect();
-    let owners = controllers(object).map(|owner| {
+    let owners = controller(object).map(|owner| {
         let owner = format!("{}/{}", short(text(owner, "/kind")), short(text(owner, "/name")));
         ("Owner", format!("{owner} controls {what} and may set spec.{field} again: scale or suspend {owner} instead"))
     });
@@ -73,7 +73,7 @@ type Found = Option<(&'static str, String)>;
 
 fn by_autoscaler(scaler: &Value, what: &str) -> Found {
     let name = text(scaler, "/metadata/name");
-    let keda = controllers(scaler).find(|owner| text(owner, "/apiVersion").starts_with("keda.sh/"));
+    let keda = controller(scaler).filter(|owner| text(owner, "/apiVersion").starts_with("keda.sh/"));
     let of_hpa = || keda.map(|owner| text(owner, "/name")).or_else(|| name.strip_prefix("keda-hpa-"));
     let own = (text(scaler, "/kind") == SCALED_OBJECT.kind).then_some(name);
     if let Some(scaled) = own.or_else(of_hpa) {
@@ -158,17 +158,11 @@ fn scales(scaler: &Value, target: &Target) -> bool {
         "" if text(scaler, "/kind") == SCALED_OBJECT.kind => default,
         found => found,
     };
-    let group = of("apiVersion", "apps/v1").split_once('/').map_or("", |(group, _)| group);
+    let group = group_of(of("apiVersion", "apps/v1"));
     text(scaler, "/metadata/namespace") == target.namespace
         && group == target.row.kind.group
         && of("kind", "Deployment") == target.row.kind.kind
         && of("name", "") == target.name
-}
-
-/// The `ownerReferences` that are marked as controllers.
-fn controllers(object: &Value) -> impl Iterator<Item = &Value> {
-    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    owners.into_iter().flatten().filter(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }
 
 fn short(name: &str) -> String {

@@ -3,9 +3,9 @@
 use futures::future::join_all;
 use hub::{HubClient, Resource};
 use serde_json::Value;
-use shared::kinds::owners::{self, Owners};
-use shared::kinds::{Kind, Kinds, TargetKind};
-use shared::object::text;
+use shared::kinds::owners::{self, Owners, has_record};
+use shared::kinds::{Kind, Kinds};
+use shared::object::{controller, text};
 use shared::text::{list, name_some};
 use view::error::Failure;
 use view::target::Target;
@@ -27,27 +27,28 @@ const SCALED: [&str; 5] = ["ReplicaSet", "StatefulSet", "Job", "DaemonSet", "Rep
 /// How many objects a note names; the rest is counted.
 const NAMED: usize = 20;
 
-/// Leaves out kinds of which the user may list no object, and names them.
-pub(crate) fn without_unseen<T>(found: Vec<Result<T, Failure>>) -> Vec<Result<T, Failure>> {
-    let is_unseen = |one: &Result<T, Failure>| one.as_ref().is_err_and(|failure| failure.is_unseen);
-    let (unseen, found): (Vec<_>, Vec<_>) = found.into_iter().partition(is_unseen);
+/// Names the kinds that the user may not list.
+pub(crate) fn note_unseen<'a>(failures: impl IntoIterator<Item = &'a Failure>) {
+    let unseen: Vec<&str> = failures.into_iter().filter(|one| one.is_unseen).map(|one| one.what.as_str()).collect();
     if !unseen.is_empty() {
-        let kinds = unseen.into_iter().filter_map(Result::err).map(|failure| failure.what);
-        output::note(&format!("not known whether there are any, because you may not list them: {}", list(kinds)));
+        output::note(&format!("skipped, because you may not list them: {}", list(unseen)));
     }
-    found
 }
 
-/// Leaves out what other targets of the namespace control or scale, and names it.
-pub(crate) fn without_children(found: Vec<Result<Target, Failure>>) -> Vec<Result<Target, Failure>> {
-    let found = without_unseen(found);
+/// Leaves out what the user may not list, and what other targets of the namespace control or scale, unless it wakes by a
+/// record of ours. Names both.
+pub(crate) fn without_owned(mut found: Vec<Result<Target, Failure>>, sleeps: bool) -> Vec<Result<Target, Failure>> {
+    note_unseen(found.iter().filter_map(|one| one.as_ref().err()));
+    found.retain(|one| one.as_ref().map_or_else(|failure| !failure.is_unseen, |_| true));
     let owners = Owners::of(found.iter().flatten().map(|target| (target.row, &target.object)));
-    let is_child =
-        |one: &Result<Target, Failure>| one.as_ref().is_ok_and(|target| owners.stop(target.row, &target.object));
-    let (children, kept): (Vec<_>, Vec<_>) = found.into_iter().partition(is_child);
-    if !children.is_empty() {
-        let names: Vec<String> = children.iter().flatten().map(Target::full_name).collect();
-        output::note(&format!("left to their owners in this namespace: {}", name_some(&names, NAMED)));
+    let is_owned = |one: &Result<Target, Failure>| {
+        let is = |target: &Target| owners.own(target.row, &target.object) && (sleeps || !has_record(&target.object));
+        one.as_ref().is_ok_and(is)
+    };
+    let (owned, kept): (Vec<_>, Vec<_>) = found.into_iter().partition(is_owned);
+    if !owned.is_empty() {
+        let names: Vec<String> = owned.iter().flatten().map(Target::full_name).collect();
+        output::note(&format!("skipped, because their owners scale them: {}", name_some(&names, NAMED)));
     }
     kept
 }
@@ -55,7 +56,7 @@ pub(crate) fn without_children(found: Vec<Result<Target, Failure>>) -> Vec<Resul
 /// Why an object does not sleep with its namespace.
 pub(crate) fn refusal(kinds: Kinds, target: &Target) -> Option<String> {
     let why = owners::refusal(kinds, &target.object)?;
-    Some(format!("{why}; --include-owned scales {} all the same", target.full_name()))
+    Some(format!("{why}; to scale it anyway: kubectl hibernate ns/{} --include-owned", target.namespace))
 }
 
 /// Names what keeps running, and the kinds of which that is not known.
@@ -86,9 +87,8 @@ pub(crate) async fn note(hub: &HubClient, kinds: Kinds, namespace: &str) {
 /// here controls is named by its owner.
 fn runs_by_itself(kinds: Kinds, kind: &Kind, object: &Value) -> bool {
     let number = |path: &str| object.pointer(path).and_then(Value::as_u64);
-    let owner = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let owner = owner.into_iter().flatten().find(|owner| owner["controller"] == true);
-    if owner.is_some_and(|owner| sleeps_too(kinds, owner)) {
+    let owner = controller(object);
+    if owner.is_some_and(|owner| kinds.of_owner(owner).is_some()) {
         return false;
     }
     let owner = owner.map_or("", |owner| text(owner, "/kind"));
@@ -99,13 +99,6 @@ fn runs_by_itself(kinds: Kinds, kind: &Kind, object: &Value) -> bool {
         "ReplicationController" => number("/spec/replicas").is_none_or(|replicas| replicas > 0),
         _ => number("/status/desiredNumberScheduled") != Some(0) || number("/status/observedGeneration").is_none(),
     }
-}
-
-/// Whether the owner is of a kind of an operator that sleeps with the namespace.
-fn sleeps_too(kinds: Kinds, owner: &Value) -> bool {
-    let group = text(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let is_of = |row: &&TargetKind| row.kind.group == group && row.kind.kind == text(owner, "/kind");
-    kinds.in_namespace().iter().any(is_of)
 }
 
 /// Whether a Job has ended or does not run.

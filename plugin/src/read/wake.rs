@@ -1,6 +1,5 @@
-//! What may refuse the wake of a namespace: quotas, and webhooks that are served from it.
+//! What may reject the wake of a namespace: quotas, and webhooks that are served from it.
 
-use futures::future::join;
 use hub::error::HubError;
 use hub::{HubClient, ObjectList, Resource};
 use serde_json::Value;
@@ -13,7 +12,7 @@ use crate::output;
 
 static QUOTA: Kind = Kind::namespaced("", &["v1"], "ResourceQuota", "resourcequotas");
 
-/// Names them. `recorded`: replicas that a wake starts.
+/// Prints quotas and webhooks that may reject the wake. `recorded`: replicas that a wake starts.
 pub(crate) async fn note(hub: &HubClient, namespace: &str, recorded: u32) {
     let quotas = hub.list(Resource::preferred(&QUOTA), Some(namespace), "", "").await;
     for quota in known(hub, quotas) {
@@ -21,9 +20,8 @@ pub(crate) async fn note(hub: &HubClient, namespace: &str, recorded: u32) {
             output::note(&text);
         }
     }
-    let all = |kind| hub.list(Resource::preferred(kind), None, "", "");
-    let (validating, mutating) = join(all(&WEBHOOKS), all(&MUTATING_WEBHOOKS)).await;
-    for (kind, list) in [(&WEBHOOKS, validating), (&MUTATING_WEBHOOKS, mutating)] {
+    for kind in [&WEBHOOKS, &MUTATING_WEBHOOKS] {
+        let list = hub.list(Resource::preferred(kind), None, "", "").await;
         for configuration in known(hub, list) {
             for text in served(kind, &configuration, namespace) {
                 output::note(&text);
@@ -37,7 +35,7 @@ fn known(hub: &HubClient, list: Result<ObjectList, HubError>) -> Vec<Value> {
     match list {
         Ok(list) => list.items,
         Err(error) => {
-            hub.note(&format!("what may refuse the wake is not known: {error}"));
+            hub.note(&format!("cannot list what may reject the wake: {error}"));
             Vec::new()
         }
     }
@@ -50,10 +48,11 @@ fn over(quota: &Value, recorded: u32) -> Vec<String> {
         let (limit, found) = (limit.as_str()?, quota["status"]["used"][resource].as_str()?);
         let more = if resource == "pods" || resource == "count/pods" { f64::from(recorded) } else { 0.0 };
         let used = quantity::parse(found)? + more;
-        let wake = if more > 0.0 { format!(" and {recorded} that a wake starts") } else { String::new() };
+        let wake = if more > 0.0 { format!(" and {recorded} more on wake") } else { String::new() };
         (used > quantity::parse(limit)?).then(|| {
             format!(
-                "resourcequota/{}: {resource} has the limit {limit} and {found} in use{wake}: it refuses Pods of a wake",
+                "resourcequota/{}: {resource}: used {found}{wake} exceed the limit {limit}: the quota will reject Pods of \
+                 the wake",
                 name_of(quota)
             )
         })
@@ -92,12 +91,12 @@ mod tests {
             (
                 quota(json!({ "pods": "10" }), json!({ "pods": "4" })),
                 7,
-                "pods has the limit 10 and 4 in use and 7 that a wake starts",
+                "pods: used 4 and 7 more on wake exceed the limit 10",
             ),
             (
                 quota(json!({ "requests.cpu": "1500m" }), json!({ "requests.cpu": "2" })),
                 0,
-                "requests.cpu has the limit 1500m and 2 in use:",
+                "requests.cpu: used 2 exceed the limit 1500m:",
             ),
             (quota(json!({ "requests.memory": "1Gi" }), json!({ "requests.memory": "1000Mi" })), 9, ""),
             (quota(json!({ "pods": "x" }), json!({ "pods": "4" })), 7, ""),

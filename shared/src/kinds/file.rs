@@ -19,12 +19,12 @@ const MAX_LIST: usize = 32;
 const MAX_TEXT: usize = 200;
 /// Groups whose objects have power states of ours, or on which the hub itself depends.
 const OF_HUBS: [&str; 4] = ["hibernate.sh", "hive.openshift.io", "kubermatic.k8c.io", "apps.foundationdb.org"];
-/// What no part of a field may contain.
+/// A field name may not contain one of these.
 const REFUSED_PARTS: [&str; 8] =
     ["template", "image", "command", "secret", "serviceaccount", "password", "token", "volume"];
+/// Nor be one of these.
 const REFUSED_NAMES: [&str; 3] = ["args", "env", "envfrom"];
 
-/// A file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -50,12 +50,12 @@ struct Row {
     /// Where the operator says which generation its status is about.
     observed_generation: Option<String>,
     #[serde(default)]
-    refuses: Vec<RowObstacle>,
+    refuse_when: Vec<RowObstacle>,
     #[serde(default)]
     may_stop: bool,
     may_wait: Option<String>,
     loses: Option<String>,
-    stays: Option<String>,
+    still_billed: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,14 +82,14 @@ struct RowState {
     is: Phase,
     #[serde(default)]
     when: Vec<RowTest>,
-    text: Option<RowPlace>,
+    message: Option<RowPlace>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RowObstacle {
     when: Vec<RowTest>,
-    says: String,
+    message: String,
 }
 
 /// A field, or a member of a condition: `status` unless it says which.
@@ -108,7 +108,7 @@ struct RowTest {
     condition: Option<String>,
     member: Option<String>,
     is: Option<Vec<String>>,
-    begins: Option<String>,
+    starts_with: Option<String>,
     present: Option<bool>,
     zero: Option<bool>,
     at_least: Option<String>,
@@ -167,7 +167,7 @@ impl Row {
             }
         }
         if self.versions.is_empty() || self.switches.is_empty() {
-            return Err("versions and switches: one each at least".to_owned());
+            return Err("versions and switches must have one entry each".to_owned());
         }
         if !is_dns(&self.plural) || self.plural.contains('.') {
             return Err(wrong("plural", &self.plural, "the resource, such as widgets"));
@@ -188,6 +188,14 @@ impl Row {
         let is_homonym = known(kind.kind) || known(kind.plural);
         let kind = if is_homonym { kind.as_homonym() } else { kind };
         let switches = list("switches", self.switches, RowSwitch::checked)?;
+        let is_within = |one: &Switch, other: &Switch| {
+            one.at.strip_prefix(other.at).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        for (index, one) in switches.iter().enumerate() {
+            if let Some(other) = switches[..index].iter().find(|other| is_within(one, other) || is_within(other, one)) {
+                return Err(format!("switches: found {} and {}, must not overlap", other.at, one.at));
+            }
+        }
         let row: &'static SleepRow = Box::leak(Box::new(SleepRow {
             switches,
             states: list("states", self.states, RowState::checked)?,
@@ -195,11 +203,11 @@ impl Row {
                 Some(at) => Seen::Generation(leak(read_only("observedGeneration", at)?)),
                 None => Seen::Nowhere,
             },
-            obstacles: list("refuses", self.refuses, RowObstacle::checked)?,
+            obstacles: list("refuseWhen", self.refuse_when, RowObstacle::checked)?,
             may_stop: self.may_stop,
             may_wait: self.may_wait.map_or(SleepRow::PLAIN.may_wait, line),
             loses: self.loses.map(line),
-            stays: self.stays.map_or(SleepRow::PLAIN.stays, line),
+            stays: self.still_billed.map_or(SleepRow::PLAIN.stays, line),
             ..SleepRow::PLAIN
         }));
         Ok(TargetKind { in_namespace: self.in_namespace, ..target(kind, self.stage, row) })
@@ -210,7 +218,7 @@ impl RowSwitch {
     fn checked(self) -> Result<Switch, String> {
         let at = written(self.at)?;
         if !matches!(self.asleep, Value::Text(_)) && !self.awake.is_empty() {
-            return Err(format!("awake of {at}: only of a text"));
+            return Err(format!("awake of {at}: only if asleep is a string"));
         }
         match self.asleep {
             Value::Bool(asleep) => {
@@ -229,35 +237,34 @@ impl RowSwitch {
 
 impl RowState {
     fn checked(self) -> Result<State, String> {
-        let text = self.text.map(|RowPlace { at, condition, member }| place(at, condition, member)).transpose()?;
+        let text = self.message.map(|RowPlace { at, condition, member }| place(at, condition, member)).transpose()?;
         Ok(State { when: list("when", self.when, RowTest::checked)?, is: self.is, text })
     }
 }
 
 impl RowObstacle {
     fn checked(self) -> Result<Obstacle, String> {
-        Ok(Obstacle { when: list("when", self.when, RowTest::checked)?, refuses: true, says: line(self.says) })
+        Ok(Obstacle { when: list("when", self.when, RowTest::checked)?, refuses: true, says: line(self.message) })
     }
 }
 
 impl RowTest {
     fn checked(self) -> Result<Test, String> {
-        let Self { at, condition, member, is, begins, present, zero, at_least, desired } = self;
-        if let Some(desired) = desired {
-            return Ok(Test::Asked(desired == Desired::Asleep));
-        }
-        let at = place(at, condition, member)?;
-        Ok(match (is, begins, present, zero, at_least) {
-            (Some(words), None, None, None, None) => {
+        let Self { at, condition, member, is, starts_with, present, zero, at_least, desired } = self;
+        let is_of_place = at.is_some() || condition.is_some() || member.is_some();
+        let at = if is_of_place { Some(place(at, condition, member)?) } else { None };
+        Ok(match (desired, at, is, starts_with, present, zero, at_least) {
+            (Some(desired), None, None, None, None, None, None) => Test::Asked(desired == Desired::Asleep),
+            (None, Some(at), Some(words), None, None, None, None) => {
                 at_most("is", words.len(), MAX_LIST)?;
                 Test::Is(at, leak_lines(words))
             }
-            (None, Some(text), None, None, None) => Test::Begins(at, line(text)),
-            (None, None, Some(true), None, None) => Test::Present(at),
-            (None, None, Some(false), None, None) => Test::Absent(at),
-            (None, None, None, Some(true), None) => Test::Zero(at),
-            (None, None, None, None, Some(other)) => Test::AtLeast(at, At::Field(leak(read_only("atLeast", other)?))),
-            _ => return Err("when: each test has one of is, begins, present, zero: true, atLeast, desired".to_owned()),
+            (None, Some(at), None, Some(text), None, None, None) => Test::Begins(at, line(text)),
+            (None, Some(at), None, None, Some(true), None, None) => Test::Present(at),
+            (None, Some(at), None, None, Some(false), None, None) => Test::Absent(at),
+            (None, Some(at), None, None, None, Some(true), None) => Test::Zero(at),
+            (None, Some(at), None, None, None, None, Some(other)) => Test::AtLeast(at, At::Field(leak(read_only("atLeast", other)?))),
+            _ => return Err("when: a test must be desired alone, or at or condition with one of is, startsWith, present, zero: true, atLeast".to_owned()),
         })
     }
 }

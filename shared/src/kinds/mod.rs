@@ -23,6 +23,8 @@ pub mod testing;
 pub mod view;
 pub mod workload;
 
+use serde_json::Value;
+
 pub use self::cluster_deployment::CLUSTER_DEPLOYMENT;
 pub use self::confirmation::{Briefing, Confirmation};
 pub use self::cron_job::CRON_JOB;
@@ -37,6 +39,7 @@ pub use self::shown::{
     CLUSTER_GROUP_UPGRADE, CLUSTER_POOL, CLUSTER_SCHEDULE, FOUNDATIONDB_CLUSTER, POWER_ROLLOUT, SCHEDULE,
 };
 pub use self::view::{StepRecord, Uid, View};
+use crate::object::{group_of, text};
 
 /// A table of kinds. Commands take it as an argument, so that tests can add a row.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +119,13 @@ impl Kinds {
     /// Kinds that sleep with their whole namespace.
     pub fn in_namespace(self) -> Vec<&'static TargetKind> {
         self.targets.iter().copied().filter(|row| row.in_namespace).collect()
+    }
+
+    /// The kind that sleeps with its namespace of which this owner is.
+    pub fn of_owner(self, owner: &Value) -> Option<&'static TargetKind> {
+        let (group, kind) = (group_of(text(owner, "/apiVersion")), text(owner, "/kind"));
+        let makes = |row: &TargetKind| matches!(row.reader, Reader::Row(row) if row.makes == Some((group, kind)));
+        self.in_namespace().into_iter().find(|row| (row.kind.group, row.kind.kind) == (group, kind) || makes(row))
     }
 
     /// Kinds that `--all` and `-l` select without a TYPE.

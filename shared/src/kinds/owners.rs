@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::Kinds;
 use super::operators::no_row;
 use super::row::{Reader, TargetKind};
-use crate::object::{items, name_of, text};
+use crate::annotation::{annotation, keys};
+use crate::object::{controller, group_of, name_of, text};
 use crate::text::sanitize_to;
 
 /// Characters of the name of an owner.
@@ -19,6 +20,8 @@ pub struct Owners {
     uids: BTreeSet<String>,
     /// Kind and name of what is scaled by a reference.
     scaled: BTreeSet<(String, String)>,
+    /// The same of what stands between an object and what it runs; the kind with its group.
+    made: BTreeSet<(String, String)>,
 }
 
 impl Owners {
@@ -35,6 +38,8 @@ impl Owners {
     pub fn add(&mut self, kind: &TargetKind, object: &Value) {
         let Reader::Row(row) = kind.reader else { return };
         self.uids.insert(text(object, "/metadata/uid").to_owned());
+        let made = row.makes.map(|(group, kind)| (format!("{kind}.{group}"), name_of(object).to_owned()));
+        self.made.extend(made);
         let named = row.scales.and_then(|at| object.pointer(at)).map(|named| {
             let kind = named["kind"].as_str().unwrap_or("Deployment");
             (kind.to_owned(), text(named, "/name").to_owned())
@@ -42,30 +47,32 @@ impl Owners {
         self.scaled.extend(named);
     }
 
-    /// Whether one of them stops this object.
-    pub fn stop(&self, kind: &TargetKind, object: &Value) -> bool {
-        let is_owned = controller(object).is_some_and(|owner| self.uids.contains(text(owner, "/uid")));
+    /// Whether one of them controls or scales this object.
+    pub fn own(&self, kind: &TargetKind, object: &Value) -> bool {
+        let is_owned = controller(object).is_some_and(|owner| {
+            let kind = format!("{}.{}", text(owner, "/kind"), group_of(text(owner, "/apiVersion")));
+            self.uids.contains(text(owner, "/uid")) || self.made.contains(&(kind, text(owner, "/name").to_owned()))
+        });
         is_owned || self.scaled.contains(&(kind.kind.kind.to_owned(), name_of(object).to_owned()))
     }
 }
 
-/// Why an object is not scaled whose operator scales it again: its owner does not sleep, or is not among the [`Owners`], as
-/// when the user may not list it. Texts of an owner are input.
+/// Why a workload is refused: its controller would scale it up again, and cannot sleep or is not among the [`Owners`]. Texts
+/// of an owner are input.
 pub fn refusal(kinds: Kinds, object: &Value) -> Option<String> {
     let owner = controller(object)?;
-    let (kind, name) = (text(owner, "/kind"), text(owner, "/name"));
-    let group = text(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let owner = sanitize_to(&format!("{kind}.{group}/{name}"), MAX_NAME);
-    let is_owner = |row: &&TargetKind| row.kind.group == group && row.kind.kind == kind;
-    if kinds.in_namespace().iter().filter(|row| matches!(row.reader, Reader::Row(_))).any(is_owner) {
-        return Some(format!("{owner} scales it again at once: put that to sleep"));
+    let (group, kind) = (group_of(text(owner, "/apiVersion")), text(owner, "/kind"));
+    let name = sanitize_to(&format!("{kind}.{group}/{}", text(owner, "/name")), MAX_NAME);
+    if kinds.of_owner(owner).is_some_and(|row| matches!(row.reader, Reader::Row(_))) {
+        return Some(format!("{name} would scale it up again: hibernate {name} instead"));
     }
     let why = no_row::why(group, kind)?;
-    Some(format!("{owner} scales it again at once, and does not sleep itself: {why}"))
+    Some(format!("{name} would scale it up again and cannot sleep: {why}"))
 }
 
-fn controller(object: &Value) -> Option<&Value> {
-    items(object, "/metadata/ownerReferences").find(|owner| owner["controller"] == true)
+/// Whether one of our records says what was there before a sleep.
+pub fn has_record(object: &Value) -> bool {
+    [keys::REPLICAS, keys::CRON_JOB_SUSPEND, keys::BEFORE].iter().any(|key| annotation(object, key).is_some())
 }
 
 #[cfg(test)]
@@ -74,7 +81,7 @@ mod tests {
 
     use super::*;
     use crate::kinds::KINDS;
-    use crate::kinds::operators::{CNPG_POOLER, SCALED_OBJECT};
+    use crate::kinds::operators::{CNPG_POOLER, PERCONA_POSTGRES, SCALED_OBJECT};
     use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
 
     fn named(name: &str, more: &Value) -> Value {
@@ -103,10 +110,16 @@ mod tests {
             (&DEPLOYMENT, named("web", &json!({})), true),
             (&DEPLOYMENT, named("db", &json!({})), false),
             (&STATEFUL_SET, named("db", &json!({})), true),
+            (&PERCONA_POSTGRES, named("pg", &json!({})), false),
+            (
+                &STATEFUL_SET,
+                named("pg-set", &owned("upstream.pgv2.percona.com/v1", "PostgresCluster", "pg", true)),
+                true,
+            ),
         ];
         let owners = Owners::of(objects.iter().map(|(kind, object, _)| (*kind, object)));
         for (kind, object, stopped) in &objects {
-            assert_eq!(owners.stop(kind, object), *stopped, "{object}");
+            assert_eq!(owners.own(kind, object), *stopped, "{object}");
         }
     }
 
@@ -114,13 +127,23 @@ mod tests {
     fn what_an_operator_without_a_row_scales_is_refused_by_name() {
         for (api_version, kind, controller, part) in [
             ("elasticsearch.k8s.elastic.co/v1", "Elasticsearch", true, "Elasticsearch.elasticsearch.k8s.elastic.co/x "),
-            ("rabbitmq.com/v1beta1", "RabbitmqCluster", true, "RabbitmqCluster.rabbitmq.com/x scales it again at once"),
-            ("grafana.integreatly.org/v1beta1", "Grafana", true, "its suspend only stops the operator"),
+            (
+                "rabbitmq.com/v1beta1",
+                "RabbitmqCluster",
+                true,
+                "RabbitmqCluster.rabbitmq.com/x would scale it up again and cannot sleep",
+            ),
+            ("grafana.integreatly.org/v1beta1", "Grafana", true, "its suspend pauses only the operator"),
             ("grafana.integreatly.org/v1beta1", "GrafanaDashboard", true, ""),
             ("elasticsearch.k8s.elastic.co/v1", "Elasticsearch", false, ""),
             ("example.com/v1", "Elasticsearch", true, ""),
             ("v1", "Elasticsearch", true, ""),
-            ("postgresql.cnpg.io/v1", "Pooler", true, "Pooler.postgresql.cnpg.io/x scales it again at once: put that"),
+            (
+                "postgresql.cnpg.io/v1",
+                "Pooler",
+                true,
+                "Pooler.postgresql.cnpg.io/x would scale it up again: hibernate Pooler",
+            ),
             ("kubermatic.k8c.io/v1", "Cluster", true, ""),
         ] {
             let found = refusal(KINDS, &named("es", &owned(api_version, kind, "x", controller)));

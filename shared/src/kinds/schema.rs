@@ -47,6 +47,9 @@ fn places(row: &SleepRow) -> Vec<At> {
 fn misfit(schema: &Value, switch: &Switch) -> Option<String> {
     let at = switch.at;
     let Some(found) = place(schema, at) else { return Some(format!("{at}: the definition has no such field")) };
+    if keeps_unknown(found) {
+        return None;
+    }
     let type_ = match switch.range {
         Range::Bool => "boolean",
         Range::Count => "integer",
@@ -72,8 +75,13 @@ fn misfit(schema: &Value, switch: &Switch) -> Option<String> {
 fn place<'a>(schema: &'a Value, pointer: &str) -> Option<&'a Value> {
     pointer.split('/').skip(1).try_fold(schema, |schema, member| match schema.get("items") {
         Some(items) if member.bytes().all(|byte| byte.is_ascii_digit()) => Some(items),
-        _ => schema["properties"].get(member),
+        _ => schema["properties"].get(member).or_else(|| keeps_unknown(schema).then_some(schema)),
     })
+}
+
+/// Whether the definition says nothing of the fields of an object, and keeps them.
+fn keeps_unknown(schema: &Value) -> bool {
+    schema["x-kubernetes-preserve-unknown-fields"] == true
 }
 
 fn has(schema: &Value, at: At) -> bool {

@@ -208,6 +208,12 @@ impl RowObject<'_> {
         patch
     }
 
+    /// A place above this one that holds something else than an object: a merge patch would replace it.
+    fn not_an_object<'p>(&self, at: &'p str) -> Option<&'p str> {
+        let above = at.match_indices('/').skip(1).map(|(end, _)| &at[..end]);
+        above.into_iter().find(|place| !matches!(self.value(place), Value::Null | Value::Object(_)))
+    }
+
     fn obstacles(&self) -> impl Iterator<Item = &'static Obstacle> {
         self.row.obstacles.iter().filter(|obstacle| obstacle.when.iter().all(|test| self.holds(*test)))
     }
@@ -242,7 +248,16 @@ impl RowObject<'_> {
                 return Err(TargetError::Refused(format!("{}: found {value}, a sleep needs {words}", switch.at)));
             }
         }
-        let before = switches.iter().map(|switch| (switch.at.to_owned(), self.value(switch.at).clone())).collect();
+        if let Some(at) = switches.iter().find_map(|switch| self.not_an_object(switch.at)) {
+            return Err(TargetError::Refused(format!("{at}: found no object, so that nothing can be set in it")));
+        }
+        let before = switches.iter().map(|switch| (switch.at.to_owned(), self.value(switch.at).clone()));
+        let before: Map<String, Value> = before.collect();
+        if json!(before).to_string().len() > MAX_RECORD {
+            return Err(TargetError::Refused(format!(
+                "what was there before takes more than {MAX_RECORD} characters, which no wake would read"
+            )));
+        }
         let set: Vec<(&str, Value)> =
             switches.iter().map(|switch| (switch.at, switch.asleep.value(intent.now))).collect();
         let patch = self.patch(intent, Some(&before), &set);
@@ -325,7 +340,17 @@ impl Lifecycle for RowObject<'_> {
             ..Observed::default()
         };
         let mut view = View { observed, ..View::of_value(self.object, power) };
-        view.obstacles.refused = self.obstacles().find(|obstacle| obstacle.refuses).map(|one| one.says.to_owned());
+        // A rollout is not to claim what it would not change.
+        let unchanged = |wanted| {
+            let now = Timestamp::UNIX_EPOCH;
+            let intent = Intent { power: wanted, reason: None, end: None, now, queried: true, force: false };
+            match self.change(&intent) {
+                Err(error) => Some(error.to_string()),
+                Ok(Change::None { message, .. }) if wanted != power => Some(message),
+                Ok(_) => None,
+            }
+        };
+        (view.obstacles.refused, view.obstacles.no_wake) = (unchanged(Power::Hibernating), unchanged(Power::Running));
         view
     }
 

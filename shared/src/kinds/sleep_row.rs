@@ -18,6 +18,8 @@ pub struct SleepRow {
     pub obstacles: &'static [Obstacle],
     /// Where an object names the one that it scales: `kind`, which is Deployment where it is absent, and `name`.
     pub scales: Option<&'static str>,
+    /// Group and kind of an object of the same name that stands between it and what it runs.
+    pub makes: Option<(&'static str, &'static str)>,
     /// What a wake removes besides.
     pub clears: &'static [&'static str],
     /// Whether its objects may stop by themselves, without a sleep.
@@ -38,6 +40,7 @@ impl SleepRow {
         seen: Seen::Nowhere,
         obstacles: &[],
         scales: None,
+        makes: None,
         clears: &[],
         may_stop: false,
         may_wait: "its controller has not seen this change",

@@ -109,6 +109,8 @@ pub struct Observed {
 pub struct Obstacles {
     /// The admission rule that refuses its sleep.
     pub refused: Option<String>,
+    /// Why a wake would change nothing.
+    pub no_wake: Option<String>,
     /// Until when a sleep has to wait, and why. What has no end lasts.
     pub not_asleep_before: Option<(Timestamp, String)>,
     /// Why neither a sleep nor a wake can begin.

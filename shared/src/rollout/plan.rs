@@ -224,7 +224,7 @@ fn facts<'a>(rollout: &member::Rollout<'_>, candidate: &Candidate<'a>, wanted: P
         requested: object.desired.requested(),
         wakes_at: object.desired.wakes_at(),
         mark: object.desired.mark.as_ref(),
-        refused: obstacles.refused.as_deref().filter(|_| sleeps),
+        refused: if sleeps { &obstacles.refused } else { &obstacles.no_wake }.as_deref(),
         deferred: obstacles.waits.as_deref().or(for_sleep).or(candidate.checked.map(|(why, _)| why)),
         failed: obstacles.failed.as_ref().map(|(why, since)| (why.as_str(), *since)),
         held: obstacles.delayed,

@@ -3,13 +3,13 @@
 //! | # | the workload | answer |
 //! |---|---|---|
 //! | E1 | was created after the edge, or is being deleted | it is none of this edge |
+//! | E8 | is controlled or scaled by an object of an operator that the schedule includes; at a wake without a record of ours | skipped: its owner follows the edge |
 //! | E2 | has a controlling owner, at a sleep | left: the owner would scale it again |
 //! | E3 | refuses the sleep: protected, or its volumes would be deleted | left |
 //! | E4 | others have set what a sleep sets since the edge, or it is awake with the record of this edge | left |
 //! | E5 | does not say what to write, such as a malformed record | failed |
 //! | E6 | is as asked | done |
 //! | E7 | any other | written |
-//! | E8 | is controlled or scaled by an object of an operator that the schedule includes | it is none of this edge |
 //!
 //! The answers depend on the objects and on the edge alone: a controller that starts over comes to the same ones.
 
@@ -25,14 +25,14 @@ use serde_json::{Value, json};
 use crate::annotation::{format, keys};
 use crate::hub_kinds;
 use crate::kinds::operators::objects::OperatorObject;
-use crate::kinds::owners::Owners;
+use crate::kinds::owners::{Owners, has_record};
 use crate::kinds::row::Reader;
 use crate::kinds::sleep_row::Switch;
 use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
 use crate::kinds::{CRON_JOB, Change, Intent, TargetError, TargetKind};
 use crate::kkp::api::NAMESPACE_PREFIX;
-use crate::object::managed_fields::{annotators, manager, owners, written_at};
-use crate::object::{items, text};
+use crate::object::managed_fields::{self, annotators, manager, written_at};
+use crate::object::{controller, text};
 use crate::power::Power;
 use crate::text::{and_more, sanitize_to};
 use crate::workload::namespaces::is_control_plane;
@@ -166,14 +166,14 @@ pub fn no_rights() -> String {
 }
 
 /// What an edge does with a workload, by the rows above.
-pub fn step(row: &TargetKind, object: &Value, asked: &Asked<'_>, scalers: &Owners) -> Step {
+pub fn step(row: &TargetKind, object: &Value, asked: &Asked<'_>, owners: &Owners) -> Step {
     let Asked { power, at, reason } = *asked;
     let sleeps = power == Power::Hibernating;
     let is_younger = format::time(text(object, "/metadata/creationTimestamp")).is_some_and(|created| created > at);
     if is_younger || !text(object, "/metadata/deletionTimestamp").is_empty() {
         return Step::NotOurs; // E1
     }
-    if scalers.stop(row, object) {
+    if owners.own(row, object) && (sleeps || !has_record(object)) {
         return Step::NotOurs; // E8
     }
     let intent =
@@ -189,7 +189,7 @@ pub fn step(row: &TargetKind, object: &Value, asked: &Asked<'_>, scalers: &Owner
 }
 
 fn owner(object: &Value) -> Option<String> {
-    let owner = items(object, "/metadata/ownerReferences").find(|owner| owner["controller"] == true)?;
+    let owner = controller(object)?;
     Some(format!("{} {} owns it and may scale it again: put that to sleep", text(owner, "/kind"), text(owner, "/name")))
 }
 
@@ -199,7 +199,7 @@ fn changed(row: &TargetKind, object: &Value, at: Timestamp, sleeps: bool) -> Opt
         Reader::Row(row) => row.switches.iter().map(Switch::managed).collect(),
         Reader::Code(_) => [REPLICAS, SUSPEND].map(str::to_owned).to_vec(),
     };
-    let all = fields.iter().flat_map(|field| owners(object, field));
+    let all = fields.iter().flat_map(|field| managed_fields::owners(object, field));
     let others: Vec<&Value> = all.filter(|entry| ![keys::CONTROLLER, KUBERNETES].contains(&manager(entry))).collect();
     let timed = others.iter().filter_map(|entry| Some((written_at(entry)?, manager(entry)))).max();
     if let Some((when, by)) = timed.filter(|(when, _)| *when > at) {

@@ -161,7 +161,7 @@ impl System for Rollouts {
     }
 
     /// Who shares the limit of unfinished rollouts: service accounts and names that a tenant can make many of get no
-    /// slots of their own. Schedules of a person hold up no rollout of that person.
+    /// slots of their own. Rollouts of schedules have slots beside those of their author.
     fn tenant(&self, rollout: &PowerRollout) -> String {
         let schedules = if rollout.spec.scheduled_by.is_some() { "schedules of " } else { "" };
         format!("{schedules}{}", requester(rollout))

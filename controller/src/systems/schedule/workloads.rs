@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use kube::api::{ListParams, Patch, PatchParams, ValidationDirective};
 use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use server::hub;
 use shared::annotation::keys;
 use shared::kinds::operators::objects::{OPERATORS, OperatorObject};
@@ -44,8 +44,6 @@ const AT_ONCE: Duration = Duration::from_millis(100);
 const SETTLES: Duration = Duration::from_secs(15);
 /// How often a workload is read again because another client wrote it in between.
 const ATTEMPTS: u32 = 3;
-/// The status of a request for a kind that the hub does not serve.
-const NOT_FOUND: u16 = 404;
 /// How long it is kept whether this controller may change workloads.
 const RIGHTS_KEPT: Duration = Duration::from_secs(10);
 /// Namespaces of a schedule, unless it says otherwise.
@@ -220,8 +218,8 @@ trait Listed: Send + Sync {
     /// In which order they are written.
     fn stage(&self) -> u8;
 
-    /// Adds those that scale others. Whether one of them is of our own programs.
-    fn inspect(&self, scalers: &mut Owners) -> bool;
+    /// Adds those that scale others; returns whether one is of our own programs, and ends there.
+    fn inspect(&self, owners: &mut Owners) -> bool;
 
     /// Writes them.
     fn write<'a>(self: Box<Self>, pass: &'a Pass<'a>, edge: EdgeOf<'a>) -> BoxFuture<'a, Reconciled<Outcomes>>;
@@ -235,7 +233,7 @@ type Outcomes = Vec<(String, Outcome)>;
 struct EdgeOf<'a> {
     asked: &'a Asked<'a>,
     tally: &'a Tally,
-    scalers: &'a Owners,
+    owners: &'a Owners,
 }
 
 impl<K: Workload + Object> Listed for Vec<Guarded<K>> {
@@ -243,13 +241,11 @@ impl<K: Workload + Object> Listed for Vec<Guarded<K>> {
         K::ROW.stage
     }
 
-    fn inspect(&self, scalers: &mut Owners) -> bool {
-        let values = self.iter().filter_map(|one| one.0.as_ref().ok()).map(Workload::value);
-        let add = |has_ours, value: Value| {
-            scalers.add(K::ROW, &value);
-            has_ours || is_ours(&value)
-        };
-        values.fold(false, add)
+    fn inspect(&self, owners: &mut Owners) -> bool {
+        self.iter().filter_map(|one| one.0.as_ref().ok()).map(Workload::value).any(|value| {
+            owners.add(K::ROW, &value);
+            is_ours(&value)
+        })
     }
 
     fn write<'a>(self: Box<Self>, pass: &'a Pass<'a>, edge: EdgeOf<'a>) -> BoxFuture<'a, Reconciled<Outcomes>> {
@@ -283,9 +279,8 @@ impl Pass<'_> {
             };
         }
         operators!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-        let mut scalers = Owners::default();
-        let ours_of = lists.iter().filter(|list| list.inspect(&mut scalers)).count();
-        if ours_of > 0 {
+        let mut owners = Owners::default();
+        if lists.iter().any(|list| list.inspect(&mut owners)) {
             return Ok(whole(Outcome::Left(ours())));
         }
         // What starts or scales others sleeps first and wakes last.
@@ -294,7 +289,7 @@ impl Pass<'_> {
             lists.reverse();
         }
         for list in lists {
-            outcomes.extend(list.write(self, EdgeOf { asked, tally, scalers: &scalers }).await?);
+            outcomes.extend(list.write(self, EdgeOf { asked, tally, owners: &owners }).await?);
         }
         Ok(outcomes)
     }
@@ -312,7 +307,7 @@ impl Pass<'_> {
         }
         match self.list::<K>(namespace).await {
             Ok(list) => lists.push(Box::new(list)),
-            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {}
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
             Err(error) => outcomes.push((resource, Outcome::Failed(sanitize_chain(&error)))),
         }
     }
@@ -341,13 +336,13 @@ impl Pass<'_> {
 
     /// Writes one workload, read again if another client wrote it in between. None if it is none of the edge.
     async fn one<K: Workload + Object>(&self, mut object: K, edge: EdgeOf<'_>) -> Reconciled<Option<Outcome>> {
-        let EdgeOf { asked, scalers, .. } = edge;
+        let EdgeOf { asked, owners, .. } = edge;
         let sleeps = asked.power == Power::Hibernating;
         // An old definition does not have the field of a row. A wake must pass all the same.
         let strict = sleeps && matches!(K::ROW.reader, Reader::Row(_));
         let params = PatchParams { field_validation: strict.then_some(ValidationDirective::Strict), ..as_controller() };
         for _ in 0..ATTEMPTS {
-            let patch = match step(K::ROW, &object.value(), asked, scalers) {
+            let patch = match step(K::ROW, &object.value(), asked, owners) {
                 Step::NotOurs => return Ok(None),
                 Step::Ended(outcome) => {
                     if outcome == Outcome::Done && !sleeps {

@@ -11,10 +11,9 @@ use shared::annotation::keys;
 use shared::hive::config::{HIVE, HIVE_CONFIG};
 use shared::kinds::workload::DEPLOYMENT;
 use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, Kinds, POWER_ROLLOUT};
-use shared::object::{items, named, text};
+use shared::object::{items, name_of, named, text};
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
-use super::installed::ALONE;
 use super::{CheckOutcome, CheckResult, done};
 use crate::read::{DEFINITIONS, LEASE, installed_in};
 
@@ -43,6 +42,16 @@ pub(super) static ROLE_BINDINGS: Kind =
 pub(super) static SECRETS: Kind = Kind::namespaced("", &["v1"], "Secret", "secrets");
 static SERVICES: Kind = Kind::namespaced("", &["v1"], "Service", "services");
 static ENDPOINTS: Kind = Kind::namespaced("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices");
+
+/// Roles of components that only a policy confines. A name that ends with a dash stands for all that begin with it.
+pub(super) const ALONE: [&str; 6] = [
+    "hibernate-controller-cgu",
+    "hibernate-controller-openstack",
+    "hibernate-controller-operators-",
+    "hibernate-controller-shoots",
+    "hibernate-controller-virtual-machines",
+    "hibernate-controller-workload-schedules",
+];
 
 /// An object, none, or why it could not be read.
 pub(super) type ObjectAnswer = Result<Option<Value>, HubError>;
@@ -230,7 +239,11 @@ impl Facts {
             Some(image.split_once(':')?.0 == name)
         };
         let images = [keys::CONTROLLER, keys::WEBHOOK].iter().all(|name| as_committed(name) == Some(true));
-        let more = self.argument(keys::CONTROLLER, "--cgu").is_some() || ALONE.into_iter().any(role);
+        let has_alone = || {
+            let roles = self.roles.as_ref();
+            roles.is_ok_and(|all| ALONE.into_iter().any(|name| of_name(all, name).next().is_some()))
+        };
+        let more = self.argument(keys::CONTROLLER, "--cgu").is_some() || has_alone();
         if self.namespace != keys::NAMESPACE || !images || more {
             return None;
         }
@@ -293,6 +306,12 @@ pub(super) const OUR_DEFINITIONS: [(&str, &str); 3] = [
 async fn definitions(hub: &HubClient) -> [ObjectAnswer; 3] {
     let [rollouts, own, everywhere] = OUR_DEFINITIONS.map(|(name, _)| object(hub, &DEFINITIONS, "", name));
     tokio::join!(rollouts, own, everywhere).into()
+}
+
+/// Roles with this name, or that begin with it if it ends with a dash.
+pub(super) fn of_name<'a>(roles: &'a [Value], name: &str) -> impl Iterator<Item = &'a str> {
+    let is_prefix = name.ends_with('-');
+    roles.iter().map(name_of).filter(move |role| *role == name || is_prefix && role.starts_with(name))
 }
 
 /// The command that installs an overlay, or the default installation.

@@ -12,7 +12,7 @@ use shared::schedule::admission::policy as schedule_policy;
 use shared::schedule::zone::RELEASE;
 use shared::text::list;
 
-use super::facts::{Facts, OUR_DEFINITIONS, kustomize};
+use super::facts::{ALONE, Facts, OUR_DEFINITIONS, kustomize, of_name};
 use super::{CheckOutcome, CheckResult, Finding, Status, done};
 use super::{certificate, secrets, systems};
 use crate::read::held;
@@ -32,14 +32,6 @@ pub(super) const CONFINED: [(&str, &str); 10] = [
     ("hibernate-controller-virtual-machines", "hibernate-controller-virtual-machines"),
     ("hibernate-controller-workload-schedules", "hibernate-controller-workload-schedules"),
     ("hibernate-webhook", "hibernate-webhook-ca-bundle-only"),
-];
-/// Roles of components that only a policy confines to what is ours.
-pub(super) const ALONE: [&str; 5] = [
-    "hibernate-controller-cgu",
-    "hibernate-controller-openstack",
-    "hibernate-controller-shoots",
-    "hibernate-controller-virtual-machines",
-    "hibernate-controller-workload-schedules",
 ];
 /// The policy of the overlay policy-only.
 pub(super) const POLICY_ONLY: &str = "clusterdeployments.hibernate.sh";
@@ -208,9 +200,11 @@ fn guards(kinds: Kinds) -> [(Deny, &'static str); 2] {
 fn policies(facts: &Facts) -> CheckOutcome<'_> {
     let (roles, policies, bindings) = (facts.roles.as_ref()?, facts.policies.as_ref()?, facts.bindings.as_ref()?);
     let Some(policies) = policies else {
-        if let Some(role) = ALONE.into_iter().find(|role| named(roles, role).is_some()) {
-            let detail = format!("Kubernetes before 1.30 has no policy that confines ClusterRole {role}");
-            return done(CheckResult::failed(detail, format!("kubectl delete clusterrolebinding {role}")));
+        let alone: Vec<&str> = ALONE.into_iter().flat_map(|name| of_name(roles, name)).collect();
+        if !alone.is_empty() {
+            let names = alone.join(" ");
+            let detail = format!("Kubernetes before 1.30 has no policy that confines ClusterRole {names}");
+            return done(CheckResult::failed(detail, format!("kubectl delete clusterrolebinding {names}")));
         }
         let detail = "Kubernetes before 1.30 has no ValidatingAdmissionPolicies: RBAC alone confines the programs, no rollout starts, and no schedule acts";
         return done(CheckResult::warning(detail, ""));
@@ -224,7 +218,7 @@ fn policies(facts: &Facts) -> CheckOutcome<'_> {
     }
     let denies = |binding: &Value| items(binding, "/spec/validationActions").any(|action| action == "Deny");
     let account = format!("system:serviceaccount:{}:", facts.namespace);
-    for (role, name) in CONFINED.into_iter().filter(|(role, _)| is_there(roles, role)) {
+    for (role, name) in CONFINED.into_iter().filter(|(role, _)| of_name(roles, role).next().is_some()) {
         let missing = match (named(policies, name), named(bindings, name)) {
             (None, None) if role == keys::WEBHOOK => {
                 let detail = format!("nothing confines ClusterRole {role}: component ca-bundle-only is not installed");
@@ -241,11 +235,6 @@ fn policies(facts: &Facts) -> CheckOutcome<'_> {
         return facts.reinstall(&format!("{missing} {name} is missing: nothing confines ClusterRole {role}"));
     }
     done(CheckResult::ok(format!("{} policies, each with its binding", policies.len())))
-}
-
-/// Whether one of the roles has this name, or begins with it if it ends with a dash.
-fn is_there(roles: &[Value], name: &str) -> bool {
-    named(roles, name).is_some() || name.ends_with('-') && roles.iter().any(|role| name_of(role).starts_with(name))
 }
 
 fn controller_lease(facts: &Facts) -> CheckOutcome<'_> {

@@ -291,6 +291,9 @@ fn a_hub_without_policies_has_no_right_that_only_a_policy_confines() {
         ("hibernate-controller-openstack", Failed),
         ("hibernate-controller-cgu", Failed),
         ("hibernate-controller-workload-schedules", Failed),
+        ("hibernate-controller-operators-notebooks.kubeflow.org", Failed),
+        ("hibernate-controller-shoots", Failed),
+        ("hibernate-controller-virtual-machines", Failed),
     ] {
         let mut facts = facts(&json!(2), &json!([]));
         facts.policies = Ok(None);

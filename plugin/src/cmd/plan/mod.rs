@@ -99,7 +99,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     let hub = connect(hub_args)?;
     let mut found = view::targets(&hub, &query).await;
     if query.whole().is_some() {
-        found = untouched::without_children(found);
+        found = untouched::without_owned(found, false);
     }
     if found.is_empty() {
         output::note(&nothing_found(query.searched(&hub)));

@@ -35,9 +35,9 @@ const STAGE: Duration = Duration::from_mins(5);
 /// What a sleep accepts that is refused otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Accepted {
-    /// What `--force` says.
+    /// `--force`
     pub(crate) force: bool,
-    /// What `--include-owned` says.
+    /// `--include-owned`
     pub(crate) owned: bool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn run(
     let mut found = view::targets(&hub, &query).await;
     if let Some(name) = query.whole() {
         namespace::check(kinds, &hub, name, &found).await?;
-        found = untouched::without_children(found);
+        found = untouched::without_owned(found, action == Power::Hibernating);
     }
     let refuses_owned = query.whole().is_some() && action == Power::Hibernating && !owned;
     let plan = |target: Result<Target, _>| -> PlanResult {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hub::{Resource, Write, is_name};
+use hub::{HubClient, Resource, Write, is_name};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::duration::{after, age, go_string, parse_positive};
@@ -17,7 +17,7 @@ use shared::schedule::api::{
     Event, PowerSchedule, PowerScheduleSpec, RolloutSettings, ScheduleSpec, ScheduledPower, WORKLOADS, Window,
 };
 use shared::schedule::timetable::Timetable;
-use shared::text::{count, name_some};
+use shared::text::{count, list, name_some};
 use view::target::Target;
 use view::{Namespaces, ObjectName, Query, Row};
 
@@ -52,8 +52,7 @@ pub(super) async fn run(kinds: Kinds, args: &CreateArgs, hub_args: &HubArgs) -> 
     let (mut query, targets) = selected(kinds, args, hub_args, namespace)?;
     let operators = match (named, &hub) {
         (None, Some(hub)) if targets.kind == WORKLOADS => {
-            let groups = hub.groups().await?;
-            OPERATORS.into_iter().filter(|row| groups.iter().any(|group| group == row.kind.group)).collect()
+            served_operators(hub, namespace.filter(|_| !args.cluster_wide)).await?
         }
         (named, _) => named.unwrap_or_default(),
     };
@@ -113,14 +112,39 @@ fn window(text: &str) -> Result<Window, ScheduleError> {
     Ok(Window { days, from: from.to_owned(), to: to.to_owned() })
 }
 
+/// Kinds of operators that the hub serves and the user may patch, but those that have schedules of their own. Names those
+/// that the user may not patch.
+async fn served_operators(hub: &HubClient, namespace: Option<&str>) -> Result<Vec<&'static TargetKind>, Problem> {
+    let groups = hub.groups().await?;
+    let is_served = |row: &&TargetKind| groups.iter().any(|group| group == row.kind.group) && row.in_rollouts.is_none();
+    let (mut allowed, mut others) = (Vec::new(), Vec::new());
+    for row in OPERATORS.into_iter().filter(is_served) {
+        let right = json!({
+            "group": row.kind.group, "resource": row.kind.plural, "verb": "patch", "namespace": namespace.unwrap_or_default(),
+        });
+        if hub.is_allowed(&right).await == Some(true) {
+            allowed.push(row);
+        } else {
+            others.push(row.kind.resource_name());
+        }
+    }
+    if !others.is_empty() {
+        output::note(&format!("not included, because you may not patch them: {}", list(others)));
+    }
+    Ok(allowed)
+}
+
 /// Kinds of operators that the command line names; none if it leaves them to the hub.
 fn named_operators(args: &CreateArgs) -> Result<Option<Vec<&'static TargetKind>>, ScheduleError> {
-    let is_of_workloads = WORKLOADS.eq_ignore_ascii_case(&args.kind);
-    let named = |word: &String| {
-        let found = OPERATORS.into_iter().find(|row| is_of_workloads && row.kind.is_named(word));
-        found.ok_or_else(|| ScheduleError::NoOperator { word: word.clone(), kind: args.kind.clone() })
-    };
     let words = args.operator_kinds.as_ref();
+    if words.is_some() && !WORKLOADS.eq_ignore_ascii_case(&args.kind) {
+        return Err(ScheduleError::NotWorkloads { kind: args.kind.clone() });
+    }
+    let named = |word: &String| {
+        let found = OPERATORS.into_iter().find(|row| row.kind.is_named(word));
+        let known = || OPERATORS.map(|row| row.kind.resource_name()).join(", ");
+        found.ok_or_else(|| ScheduleError::NoOperator { word: word.clone(), known: known() })
+    };
     words.map(|words| words.iter().filter(|word| !word.is_empty()).map(named).collect()).transpose()
 }
 

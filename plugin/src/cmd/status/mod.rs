@@ -67,9 +67,9 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     let query = query(kinds, args, hub_args)?;
     let shown = query.kinds.first().and_then(|row| row.shown());
     let hub = connect(hub_args)?;
-    let Listing { mut items, failures, watched } = view::list(&hub, &query).await;
-    let failures = untouched::without_unseen::<()>(failures.into_iter().map(Err).collect());
-    let mut failures: Vec<_> = failures.into_iter().filter_map(Result::err).collect();
+    let Listing { mut items, mut failures, watched } = view::list(&hub, &query).await;
+    untouched::note_unseen(&failures);
+    failures.retain(|failure| !failure.is_unseen);
     if let Some(at) = failures.iter().position(|failure| failure.is_of_kind && shown.is_some()) {
         return Err(failures.swap_remove(at).error.into());
     }

@@ -157,7 +157,7 @@ fn of_schedules(error: &ScheduleError) -> &'static [&'static str] {
             "schedule create x cd/demo --zone UTC --awake 07:30-18:00",
             "schedule create x cluster/abc --kind cluster --cluster-wide --zone UTC --awake 07:30-18:00",
         ],
-        ScheduleError::NoOperator { .. } => &[
+        ScheduleError::NotWorkloads { .. } | ScheduleError::NoOperator { .. } => &[
             "schedule create x --zone UTC --awake 07:30-18:00 --kind workloads --all --operator-kinds notebooks.kubeflow.org",
         ],
         ScheduleError::NoNamespace => {
@@ -224,6 +224,7 @@ fn a_line_that_follows_the_advice_gets_to_the_hub() {
         "schedule create x --zone UTC --all --awake 7:30-18:00",
         "schedule create x --zone UTC --all --awake 07:30-18:00 -A",
         "schedule create x --zone UTC --awake 07:30-18:00 --kind workloads --all --operator-kinds pods",
+        "schedule create x --zone UTC --awake 07:30-18:00 --all --operator-kinds notebooks.kubeflow.org",
         "schedule create x web --zone UTC --awake 07:30-18:00 --kind workloads",
         "schedule create x deploy/web --zone UTC --awake 07:30-18:00",
         "schedule create x demo --cluster-wide --zone UTC --awake 07:30-18:00 --dry-run=client",

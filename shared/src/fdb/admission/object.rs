@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use crate::admission::{Unread, metadata};
 use crate::annotation::Annotations;
 use crate::fdb::api;
+use crate::object::group_of;
 use crate::read::lenient_types;
 
 /// Which kind of object is deleted.
@@ -83,10 +84,7 @@ impl Deleted {
     /// Its owners that are `FoundationDBClusters`, of any version.
     pub fn owners(&self) -> impl Iterator<Item = &Owner> {
         let owners = self.metadata.owner_references.as_deref().unwrap_or_default();
-        owners.iter().filter(|owner| {
-            let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-            owner.kind == api::KIND && group == api::GROUP
-        })
+        owners.iter().filter(|owner| owner.kind == api::KIND && group_of(&owner.api_version) == api::GROUP)
     }
 
     /// Value of the first of these labels that it has.

@@ -20,12 +20,12 @@ kinds:
   - {at: /metadata/annotations/example.com~1power, asleep: "off", awake: ["on"]}
   states:
   - {is: Asleep, when: [{condition: Suspended, is: ["True"]}]}
-  - {is: Failed, when: [{at: /status/phase, is: [Failed]}], text: {at: /status/message}}
+  - {is: Failed, when: [{at: /status/phase, is: [Failed]}], message: {at: /status/message}}
   - {is: Awake, when: [{desired: Awake}, {at: /status/ready, atLeast: /spec/size}]}
-  - {is: Waking, when: [{at: /status/ready, present: true}], text: {condition: Ready, member: message}}
+  - {is: Waking, when: [{at: /status/ready, present: true}], message: {condition: Ready, member: message}}
   observedGeneration: /status/observedGeneration
-  refuses:
-  - {when: [{at: /status/busy, zero: true}], says: it is idle}
+  refuseWhen:
+  - {when: [{at: /status/busy, zero: true}], message: it is idle}
   loses: its cache
 "#;
 
@@ -86,7 +86,7 @@ fn what_a_row_may_not_be_is_refused_by_field() {
         (with("plural: widgets", "plural: widgets/status"), "plural: found"),
         (with("kind: Widget", "kind: widget"), "kind: found"),
         (with("versions: [v1, v1beta1]", "versions: [v1/x]"), "versions: found"),
-        (with("versions: [v1, v1beta1]", "versions: []"), "versions and switches"),
+        (with("versions: [v1, v1beta1]", "versions: []"), "versions and switches must have"),
         (with("shortNames: [wd]", "shortNames: [deploy]"), "shortNames: found \"deploy\""),
         (with("stage: 4", "stage: 6"), "stage: found"),
         (with("/spec/suspend", "/spec/template/spec/replicas"), "switches: at: found"),
@@ -103,10 +103,22 @@ fn what_a_row_may_not_be_is_refused_by_field() {
         (with("example.com~1power", "a/b"), "switches: at: found"),
         (with("asleep: true", "asleep: 3"), "asleep: found"),
         (with("asleep: true", "asleep: {image: x}"), "is malformed"),
-        (with("asleep: true", "asleep: true, awake: [x]"), "awake of /spec/suspend: only of a text"),
-        (with("{desired: Awake}", "{at: /status/x}"), "when: each test has one of"),
+        (with("asleep: true", "asleep: true, awake: [x]"), "awake of /spec/suspend: only if asleep is a string"),
+        (with("{desired: Awake}", "{at: /status/x}"), "when: a test must be desired alone"),
+        (
+            with("{desired: Awake}", "{desired: Awake, at: /status/x, present: true}"),
+            "when: a test must be desired alone",
+        ),
+        (with("{desired: Awake}", "{at: /status/x, is: [a], zero: true}"), "when: a test must be desired alone"),
         (with("{desired: Awake}", "{at: /etc, present: true}"), "at: found"),
         (with("is: Failed", "is: Broken"), "is malformed"),
+        (
+            with(
+                "/metadata/annotations/example.com~1power, asleep: \"off\", awake: [\"on\"]",
+                "/spec/suspend/now, asleep: true",
+            ),
+            "must not overlap",
+        ),
         (with("loses: its cache", "run: rm"), "is malformed"),
         (format!("{WIDGET}{}", WIDGET.replace("kinds:\n", "")), "kinds[1] (Widget): shortNames"),
         (

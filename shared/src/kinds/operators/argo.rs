@@ -68,6 +68,15 @@ pub static SCALED_OBJECT: TargetKind = target(
             },
             State { when: &[Asked(false)], is: Phase::Waking, text: Some(Condition("Ready", "message")) },
         ],
+        obstacles: &[Obstacle {
+            when: &[
+                Is(Field("/metadata/annotations/autoscaling.keda.sh~1paused"), &["true"]),
+                Absent(Field("/metadata/annotations/autoscaling.keda.sh~1paused-replicas")),
+            ],
+            refuses: true,
+            says: "it is paused at its current count, which a wake would not bring back: remove the annotation \
+                   autoscaling.keda.sh/paused first",
+        }],
         scales: Some("/spec/scaleTargetRef"),
         may_wait: "before KEDA 2.18.2 a pause that was removed may stay: set the annotation and remove it again",
         ..SleepRow::PLAIN

@@ -102,8 +102,9 @@ pub static CNPG_POOLER: TargetKind = target(
 const BACKUP: &str = "it pauses nothing while a backup or a restore of the cluster runs";
 
 macro_rules! percona {
-    ($name:ident, $text:expr) => {
+    ($name:ident, $text:expr, $makes:expr) => {
         static $name: SleepRow = SleepRow {
+            makes: $makes,
             switches: &[Switch::flag("/spec/pause")],
             states: &[
                 State { when: &[Is(Field("/status/state"), &["paused"])], is: Phase::Asleep, text: None },
@@ -123,9 +124,10 @@ macro_rules! percona {
     };
 }
 
-percona!(XTRADB, None);
-percona!(MONGODB, Some(Field("/status/message")));
-percona!(POSTGRES, None);
+percona!(XTRADB, None, None);
+percona!(MONGODB, Some(Field("/status/message")), None);
+// Since 3.0 in a group of its own.
+percona!(POSTGRES, None, Some(("upstream.pgv2.percona.com", "PostgresCluster")));
 
 /// `PerconaXtraDBCluster`.
 pub static PERCONA_XTRADB: TargetKind = target(

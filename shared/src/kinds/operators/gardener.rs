@@ -6,7 +6,7 @@ use super::target;
 use crate::kinds::kind::Kind;
 use crate::kinds::row::{Deadlines, TargetKind};
 use crate::kinds::sleep_row::At::{Condition, Field};
-use crate::kinds::sleep_row::Test::{Asked, Is, IsTrue, Present};
+use crate::kinds::sleep_row::Test::{Absent, Asked, Is, IsTrue, Present};
 use crate::kinds::sleep_row::{At, Obstacle, Phase, Seen, SleepRow, State, Switch};
 
 const OPERATION: At = Field("/status/lastOperation/state");
@@ -34,6 +34,17 @@ pub static SHOOT: TargetKind = TargetKind {
                         Is(OPERATION, &["Succeeded"]),
                         Is(Condition("APIServerAvailable", "status"), &["True"]),
                         Is(Condition("EveryNodeReady", "status"), &["True"]),
+                        Is(Condition("SystemComponentsHealthy", "status"), &["True"]),
+                    ],
+                    is: Phase::Awake,
+                    text: None,
+                },
+                // Without workers.
+                State {
+                    when: &[
+                        Is(OPERATION, &["Succeeded"]),
+                        Is(Condition("APIServerAvailable", "status"), &["True"]),
+                        Absent(Condition("EveryNodeReady", "status")),
                         Is(Condition("SystemComponentsHealthy", "status"), &["True"]),
                     ],
                     is: Phase::Awake,

@@ -94,6 +94,7 @@ pub static VIRTUAL_MACHINE: TargetKind = TargetKind {
                     says: "its runStrategy is WaitAsReceiver: it waits for a migration",
                 },
             ],
+            makes: Some(("kubevirt.io", "VirtualMachineInstance")),
             may_stop: true,
             may_wait: "the guest is given time to shut down",
             loses: Some(

@@ -1,4 +1,4 @@
-//! Operators that scale again what is scaled by hand, and whose kinds do not sleep: what to do instead.
+//! Operators that scale up again what is scaled to 0, and whose kinds cannot sleep.
 
 /// Kinds of one group, and why they have no row.
 struct NoRow {
@@ -8,21 +8,20 @@ struct NoRow {
     why: &'static str,
 }
 
-/// A row.
 const fn row(group: &'static str, kinds: &'static [&'static str], why: &'static str) -> NoRow {
     NoRow { group, kinds, why }
 }
 
 const NO_FIELD: &str = "its operator has no field that stops it";
-const ONLY_PAUSES: &str = "its suspend only stops the operator, and its Pods go on";
-const BY_COUNT: &str = "whether its last Pods stop at a count of 0 is unproved";
+const ONLY_PAUSES: &str = "its suspend pauses only the operator; its Pods keep running";
+const BY_COUNT: &str = "it is not verified that its last Pods stop at a count of 0";
 
 const NO_ROWS: &[NoRow] = &[
     row("elasticsearch.k8s.elastic.co", &[], NO_FIELD),
     row("kibana.k8s.elastic.co", &[], NO_FIELD),
     row("logstash.k8s.elastic.co", &[], NO_FIELD),
-    row("kafka.strimzi.io", &[], "its pause only stops the operator, and 0 brokers are refused"),
-    row("core.strimzi.io", &[], "its pause only stops the operator, and 0 brokers are refused"),
+    row("kafka.strimzi.io", &[], "its pause pauses only the operator, and 0 brokers are refused"),
+    row("core.strimzi.io", &[], "its pause pauses only the operator, and 0 brokers are refused"),
     row("mongodbcommunity.mongodb.com", &[], "0 members are refused"),
     row("mongodb.com", &["MongoDB"], "0 members are refused"),
     row("redis.redis.opstreelabs.in", &[], NO_FIELD),

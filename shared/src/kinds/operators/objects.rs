@@ -18,18 +18,15 @@ use crate::power::Power;
 use crate::read::{Foreign, Limits, lenient};
 
 /// Kinds of operators that a schedule of Workloads may include.
-pub const OPERATORS: [&TargetKind; 16] = {
-    let (of_namespaces, _) = ROWS.split_at(16);
-    match of_namespaces.first_chunk() {
-        Some(rows) => *rows,
-        None => panic!("fewer rows"),
-    }
+pub const OPERATORS: [&TargetKind; SHOOT_AT] = match ROWS.first_chunk() {
+    Some(rows) => *rows,
+    None => panic!("fewer rows"),
 };
 
-/// Numbers in [`ROWS`] of the kinds of operators that rollouts may have as targets.
-pub const VIRTUAL_MACHINE: usize = 6;
-/// The same of Gardener's shoots, which sleep with no namespace.
-pub const SHOOT: usize = 16;
+/// Index of `VirtualMachine` in [`ROWS`].
+pub const VIRTUAL_MACHINE_AT: usize = 6;
+/// Index of `Shoot` in [`ROWS`], which sleeps with no namespace.
+pub const SHOOT_AT: usize = 16;
 
 /// Kinds of operators that the controller reads.
 const ROWS: [&TargetKind; 17] = [
@@ -52,7 +49,7 @@ const ROWS: [&TargetKind; 17] = [
     &super::SHOOT,
 ];
 
-/// An object of the kind with this number in [`OPERATORS`], as far as it is read.
+/// An object of the kind `ROWS[AT]`, with the fields that the controller reads.
 #[derive(Clone, Debug, Default)]
 pub struct OperatorObject<const AT: usize, const IS_WATCHED: bool = false> {
     /// With `managedFields`, unless it is watched.
@@ -87,6 +84,8 @@ pub type MemberObject<const AT: usize> = OperatorObject<AT, true>;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OperatorSpec {
+    // Texts and lists of other kinds have these names, too.
+    #[serde(deserialize_with = "lenient")]
     suspend: Option<bool>,
     stopped: Option<bool>,
     pause: Option<bool>,
@@ -94,6 +93,7 @@ pub struct OperatorSpec {
     running: Option<bool>,
     stop: Option<String>,
     run_strategy: Option<String>,
+    #[serde(deserialize_with = "lenient")]
     instances: Option<u32>,
     replicas: Option<u32>,
     scale_target_ref: Option<Reference>,
@@ -236,8 +236,11 @@ impl<const AT: usize> Lifecycle for MemberObject<AT> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::kinds::sleep_row::{At, Test};
+    use crate::read::json;
 
     /// Every place that a row reads before it writes, and of a target of rollouts those of its state.
     fn places(kind: &TargetKind) -> Vec<&'static str> {
@@ -270,6 +273,43 @@ mod tests {
             }
         }
         assert!(seen > 20, "{seen}");
+    }
+
+    /// An object with every field of ours that its definition has, of the type that it has there.
+    fn defined(row: &TargetKind) -> Option<Value> {
+        let path = format!("../../shared/upstream-crds/operators/{}.json", row.kind.resource_name());
+        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).ok()?;
+        let definition: Value = serde_json::from_str(&text).unwrap();
+        let version = definition["spec"]["versions"].as_array().unwrap().iter().find(|one| one["served"] == true)?;
+        let fields = &version["schema"]["openAPIV3Schema"]["properties"];
+        let sample = |schema: &Value| match schema["type"].as_str()? {
+            "boolean" => Some(json!(true)),
+            "integer" => Some(json!(3)),
+            "string" => Some(json!("x")),
+            "array" => Some(json!([{ "name": "a" }])),
+            "object" => Some(json!({ "name": "a" })),
+            _ => None,
+        };
+        let ours = json!({ "spec": OperatorSpec::default(), "status": OperatorStatus::default() });
+        let part = |part: &str| -> Value {
+            let names = ours[part].as_object().unwrap().keys();
+            let filled = names.filter_map(|name| Some((name.clone(), sample(fields[part]["properties"].get(name)?)?)));
+            filled.collect::<serde_json::Map<_, _>>().into()
+        };
+        Some(json!({ "metadata": { "name": "one" }, "spec": part("spec"), "status": part("status") }))
+    }
+
+    #[test]
+    fn every_field_has_a_type_that_is_read_in_each_definition() {
+        for row in ROWS {
+            let Some(object) = defined(row) else { continue };
+            let read = json::<OperatorObject<0>>(object.to_string().as_bytes(), &Limits::MANAGED);
+            let read = read.unwrap_or_else(|error| panic!("{}: {error}: {object}", row.kind.resource_name()));
+            let Reader::Row(sleep) = row.reader else { continue };
+            for at in sleep.switches.iter().map(|switch| switch.at).filter(|at| object.pointer(at).is_some()) {
+                assert_eq!(read.value.value().pointer(at), object.pointer(at), "{}", row.kind.resource_name());
+            }
+        }
     }
 
     #[test]

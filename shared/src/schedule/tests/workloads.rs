@@ -67,8 +67,8 @@ fn seen(row: &TargetKind, object: &Value, power: Power) -> String {
     outcome(row, &value, power, &Owners::default())
 }
 
-fn outcome(row: &TargetKind, value: &Value, power: Power, scalers: &Owners) -> String {
-    match step(row, value, &Asked { power, at: at(EDGE), reason: "schedule night: awake" }, scalers) {
+fn outcome(row: &TargetKind, value: &Value, power: Power, owners: &Owners) -> String {
+    match step(row, value, &Asked { power, at: at(EDGE), reason: "schedule night: awake" }, owners) {
         Step::NotOurs => "-".to_owned(),
         Step::Ended(Outcome::Done) => "done".to_owned(),
         Step::Ended(Outcome::Left(why)) => format!("left: {why}"),
@@ -83,13 +83,18 @@ fn outcome(row: &TargetKind, value: &Value, power: Power, scalers: &Owners) -> S
 #[test]
 fn an_operators_object_is_written_and_what_it_scales_is_left_to_it() {
     let scaled = json!({ "metadata": { "uid": "s" }, "spec": { "scaleTargetRef": { "name": "web" } } });
-    let scalers = Owners::of([(&SCALED_OBJECT, &scaled)]);
+    let owners = Owners::of([(&SCALED_OBJECT, &scaled)]);
     let web = workload(&json!({}));
-    assert_eq!(outcome(&DEPLOYMENT, &web, Hibernating, &scalers), "-", "E8");
-    assert!(outcome(&STATEFUL_SET, &web, Hibernating, &scalers).starts_with(r#"{"replicas":0}"#));
+    assert_eq!(outcome(&DEPLOYMENT, &web, Hibernating, &owners), "-", "E8");
+    assert!(outcome(&STATEFUL_SET, &web, Hibernating, &owners).starts_with(r#"{"replicas":0}"#));
+    let recorded = merged(&web, &asleep("2"));
+    assert!(
+        outcome(&DEPLOYMENT, &recorded, Running, &owners).starts_with(r#"{"replicas":2}"#),
+        "a wake leaves no record"
+    );
     let owner = json!({ "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "name": "one", "uid": "s", "controller": true });
     let owned = workload(&json!({ "metadata": { "name": "other", "ownerReferences": [owner] } }));
-    assert_eq!(outcome(&STATEFUL_SET, &owned, Hibernating, &scalers), "-", "E8");
+    assert_eq!(outcome(&STATEFUL_SET, &owned, Hibernating, &owners), "-", "E8");
 
     let database = workload(&json!({ "spec": { "replicas": null, "instances": 3 } }));
     let database = serde_json::from_value::<OperatorObject<0>>(database).unwrap().value();

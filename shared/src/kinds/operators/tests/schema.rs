@@ -49,6 +49,7 @@ fn what_does_not_fit_is_named() {
         (of(instances(0), "v1"), ""),
         (of(instances(1), "v1"), "/spec/instances: found minimum 1, a sleep writes 0"),
         (of(json!({ "instances": { "type": "string" } }), "v1"), r#"found type "string", the row writes type integer"#),
+        (of(json!({ "instances": { "x-kubernetes-preserve-unknown-fields": true } }), "v1"), ""),
         (of(json!({}), "v1"), "/spec/instances: the definition has no such field"),
         (of(instances(0), "v2"), "versions: found v2, the row has v1"),
     ] {

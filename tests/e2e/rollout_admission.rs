@@ -149,7 +149,7 @@ async fn r1_who_may_not_patch_the_targets_lets_none_start() -> Result<()> {
         ] {
             denied(planner.create(&other, &json!({ "targets": targets })).await, everywhere)?;
         }
-        let there = "spec.targets.names: found namespace default, must be namespaces in which you may patch clusterdeployments.hive.openshift.io (R1)";
+        let there = "spec.targets.names: found namespace default, must be namespaces in which you may patch clusterdeployments.hive.openshift.io or virtualmachines.kubevirt.io or shoots.core.gardener.cloud (R1)";
         denied(planner.create(&other, &names([&mine, &elsewhere, &mine])).await, there)?;
         let mut restore = names([&elsewhere]);
         merge(&mut restore, &json!({ "action": "Restore", "restoreOf": { "name": "a", "uid": "u" } }));

@@ -25,6 +25,9 @@ const REFUSED_PARTS: [&str; 8] =
 /// Nor be one of these.
 const REFUSED_NAMES: [&str; 3] = ["args", "env", "envfrom"];
 
+const ONE_TEST: &str = "when: a test must be desired alone, or at or condition with one of is, startsWith, present, \
+                        zero: true, atLeast";
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -263,8 +266,10 @@ impl RowTest {
             (None, Some(at), None, None, Some(true), None, None) => Test::Present(at),
             (None, Some(at), None, None, Some(false), None, None) => Test::Absent(at),
             (None, Some(at), None, None, None, Some(true), None) => Test::Zero(at),
-            (None, Some(at), None, None, None, None, Some(other)) => Test::AtLeast(at, At::Field(leak(read_only("atLeast", other)?))),
-            _ => return Err("when: a test must be desired alone, or at or condition with one of is, startsWith, present, zero: true, atLeast".to_owned()),
+            (None, Some(at), None, None, None, None, Some(other)) => {
+                Test::AtLeast(at, At::Field(leak(read_only("atLeast", other)?)))
+            }
+            _ => return Err(ONE_TEST.to_owned()),
         })
     }
 }

@@ -88,10 +88,10 @@ impl Range {
         match self {
             Self::Bool => "true or false".to_owned(),
             Self::Count => format!("a number from 1 to {MAX_COUNT}"),
+            Self::Words([]) | Self::Nothing => "no value".to_owned(),
             Self::Words(words) => words.join(", "),
             Self::NumberText => format!("a text with a number from 0 to {MAX_COUNT}"),
             Self::Numbers => format!("an object of numbers from 0 to {MAX_COUNT}"),
-            Self::Nothing => "no value".to_owned(),
         }
     }
 }

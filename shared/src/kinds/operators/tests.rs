@@ -106,6 +106,39 @@ fn o5_a_machine_that_does_not_run_is_left_as_it_is() {
 }
 
 #[test]
+fn a_scaled_object_that_is_paused_without_a_count_is_refused() {
+    let paused = |replicas: &Value| {
+        let mut annotations = json!({ "autoscaling.keda.sh/paused": "true" });
+        json_patch::merge(&mut annotations, &json!({ "autoscaling.keda.sh/paused-replicas": replicas }));
+        after(&SCALED_OBJECT, &object(&annotations, &json!({})), Power::Hibernating).1
+    };
+    assert!(paused(&Value::Null).starts_with("it is paused at its current count"));
+    assert_eq!(paused(&json!("3")), "hibernation requested");
+}
+
+#[test]
+fn what_a_merge_patch_would_replace_is_refused() {
+    let list = object(&json!({}), &json!({ "hibernation": [{ "enabled": false }] }));
+    let (left, says) = after(&SHOOT, &list, Power::Hibernating);
+    assert!(says.starts_with("/spec/hibernation: found no object"), "{says}");
+    assert_eq!(left, list);
+}
+
+#[test]
+fn a_rollout_claims_nothing_that_it_would_not_change() {
+    let obstacles = |object: &Value| VIRTUAL_MACHINE.read(object).unwrap().view(None).obstacles;
+    let machine = |annotations: Value, strategy: &str| object(&annotations, &json!({ "runStrategy": strategy }));
+    let protected = obstacles(&machine(json!({ keys::PROTECTED: "true" }), "Always"));
+    assert!(protected.refused.is_some_and(|why| why.starts_with("it is protected")) && protected.no_wake.is_none());
+    let by_hand = obstacles(&machine(json!({}), "Halted"));
+    assert_eq!(by_hand.no_wake.as_deref(), Some("left asleep (nothing recorded)"));
+    let torn = obstacles(&machine(json!({ keys::BEFORE: "x" }), "Halted"));
+    assert!(torn.no_wake.is_some_and(|why| why.starts_with("annotation hibernate.sh/before")));
+    let ours = obstacles(&machine(json!({ keys::BEFORE: r#"{"/spec/runStrategy":"Always"}"# }), "Halted"));
+    assert_eq!((ours.refused, ours.no_wake), (None, None));
+}
+
+#[test]
 fn o9_what_others_have_set_since_is_left() {
     let mut slept = object(&json!({ keys::BEFORE: r#"{"/spec/suspend":null}"# }), &json!({ "suspend": true }));
     slept["metadata"]["managedFields"] = json!([
@@ -159,6 +192,9 @@ fn any_awake() -> impl Strategy<Value = (&'static TargetKind, Value)> {
 proptest! {
     #[test]
     fn a_wake_undoes_a_sleep((kind, object) in any_awake()) {
+        // Refused while it is paused without a count.
+        let refused = kind.read(&object).unwrap().view(None).obstacles.refused;
+        prop_assume!(kind != &SCALED_OBJECT || refused.is_none());
         let (asleep, says) = after(kind, &object, Power::Hibernating);
         prop_assert_eq!(says, "hibernation requested");
         prop_assert_eq!(kind.record(&asleep).unwrap().desired, "Hibernating");

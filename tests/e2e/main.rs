@@ -55,6 +55,7 @@ mod operators;
 mod other_programs;
 mod plugin_check;
 mod plugin_hive;
+mod plugin_kinds;
 mod plugin_kkp;
 mod plugin_namespace;
 mod plugin_plan;

@@ -141,6 +141,14 @@ fn a_word_of_another_kind_needs_the_group() {
 }
 
 #[test]
+fn the_sample_of_the_documentation_is_one() {
+    let docs = include_str!("../../../../docs/kinds.md");
+    let (_, sample) = docs.split_once("```yaml\n").unwrap();
+    let kinds = extended(KINDS, sample.split_once("```").unwrap().0).unwrap();
+    assert_eq!(kinds.targets.len(), KINDS.targets.len() + 1);
+}
+
+#[test]
 fn fuzz_of_files() {
     ::fuzz::run("kinds", &[WIDGET.as_bytes()], |bytes| {
         let read = extended(KINDS, &String::from_utf8_lossy(bytes));

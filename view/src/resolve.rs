@@ -9,7 +9,7 @@ use futures::{StreamExt, stream};
 use hub::error::HubError;
 use hub::{HubClient, Resource};
 use serde_json::Value;
-use shared::kinds::{Kind, Reader};
+use shared::kinds::{Kind, TargetKind};
 use shared::object::name_of;
 use shared::text::quoted;
 
@@ -66,7 +66,7 @@ impl Answers {
 
 /// Whether an operator runs the objects of a kind: most users have no rights on most of these kinds.
 fn is_of_operators(row: Row) -> bool {
-    row.target().is_some_and(|row| matches!(row.reader, Reader::Row(_)))
+    row.target().is_some_and(TargetKind::is_row)
 }
 
 fn is_forbidden(error: &HubError) -> bool {

@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use hub::{HubClient, Resource};
 use serde_json::Value;
-use shared::kinds::owners::{self, Owners, has_record};
+use shared::kinds::owners::{self, Owners};
 use shared::kinds::{Kind, Kinds};
 use shared::object::{controller, text};
 use shared::text::{list, name_some};
@@ -41,10 +41,8 @@ pub(crate) fn without_owned(mut found: Vec<Result<Target, Failure>>, sleeps: boo
     note_unseen(found.iter().filter_map(|one| one.as_ref().err()));
     found.retain(|one| one.as_ref().map_or_else(|failure| !failure.is_unseen, |_| true));
     let owners = Owners::of(found.iter().flatten().map(|target| (target.row, &target.object)));
-    let is_owned = |one: &Result<Target, Failure>| {
-        let is = |target: &Target| owners.own(target.row, &target.object) && (sleeps || !has_record(&target.object));
-        one.as_ref().is_ok_and(is)
-    };
+    let is_owned =
+        |one: &Result<Target, Failure>| one.as_ref().is_ok_and(|target| owners.own(target.row, &target.object, sleeps));
     let (owned, kept): (Vec<_>, Vec<_>) = found.into_iter().partition(is_owned);
     if !owned.is_empty() {
         let names: Vec<String> = owned.iter().flatten().map(Target::full_name).collect();

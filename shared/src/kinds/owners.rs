@@ -47,8 +47,12 @@ impl Owners {
         self.scaled.extend(named);
     }
 
-    /// Whether one of them controls or scales this object.
-    pub fn own(&self, kind: &TargetKind, object: &Value) -> bool {
+    /// Whether a sleep, or a wake, leaves this object to one of them: it controls or scales the object. A wake leaves nothing
+    /// that has a record of ours.
+    pub fn own(&self, kind: &TargetKind, object: &Value, sleeps: bool) -> bool {
+        if !sleeps && has_record(object) {
+            return false;
+        }
         let is_owned = controller(object).is_some_and(|owner| {
             let kind = format!("{}.{}", text(owner, "/kind"), group_of(text(owner, "/apiVersion")));
             self.uids.contains(text(owner, "/uid")) || self.made.contains(&(kind, text(owner, "/name").to_owned()))
@@ -63,7 +67,7 @@ pub fn refusal(kinds: Kinds, object: &Value) -> Option<String> {
     let owner = controller(object)?;
     let (group, kind) = (group_of(text(owner, "/apiVersion")), text(owner, "/kind"));
     let name = sanitize_to(&format!("{kind}.{group}/{}", text(owner, "/name")), MAX_NAME);
-    if kinds.of_owner(owner).is_some_and(|row| matches!(row.reader, Reader::Row(_))) {
+    if kinds.of_owner(owner).is_some_and(TargetKind::is_row) {
         return Some(format!("{name} would scale it up again: hibernate {name} instead"));
     }
     let why = no_row::why(group, kind)?;
@@ -71,7 +75,7 @@ pub fn refusal(kinds: Kinds, object: &Value) -> Option<String> {
 }
 
 /// Whether one of our records says what was there before a sleep.
-pub fn has_record(object: &Value) -> bool {
+fn has_record(object: &Value) -> bool {
     [keys::REPLICAS, keys::CRON_JOB_SUSPEND, keys::BEFORE].iter().any(|key| annotation(object, key).is_some())
 }
 
@@ -119,7 +123,12 @@ mod tests {
         ];
         let owners = Owners::of(objects.iter().map(|(kind, object, _)| (*kind, object)));
         for (kind, object, stopped) in &objects {
-            assert_eq!(owners.own(kind, object), *stopped, "{object}");
+            assert_eq!(owners.own(kind, object, true), *stopped, "{object}");
+            assert_eq!(owners.own(kind, object, false), *stopped, "{object}");
+            let mut recorded = object.clone();
+            recorded["metadata"]["annotations"] = json!({ keys::REPLICAS: "3" });
+            assert!(!owners.own(kind, &recorded, false), "{recorded}");
+            assert_eq!(owners.own(kind, &recorded, true), *stopped, "{recorded}");
         }
     }
 

@@ -261,6 +261,11 @@ impl PartialEq for TargetKind {
 impl Eq for TargetKind {}
 
 impl TargetKind {
+    /// Whether it is a row of data, of a kind that an operator runs.
+    pub const fn is_row(&self) -> bool {
+        matches!(self.reader, Reader::Row(_))
+    }
+
     /// Reads an object.
     ///
     /// # Errors

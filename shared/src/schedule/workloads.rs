@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::annotation::{format, keys};
 use crate::hub_kinds;
 use crate::kinds::operators::objects::OperatorObject;
-use crate::kinds::owners::{Owners, has_record};
+use crate::kinds::owners::Owners;
 use crate::kinds::row::Reader;
 use crate::kinds::sleep_row::Switch;
 use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
@@ -173,7 +173,7 @@ pub fn step(row: &TargetKind, object: &Value, asked: &Asked<'_>, owners: &Owners
     if is_younger || !text(object, "/metadata/deletionTimestamp").is_empty() {
         return Step::NotOurs; // E1
     }
-    if owners.own(row, object) && (sleeps || !has_record(object)) {
+    if owners.own(row, object, sleeps) {
         return Step::NotOurs; // E8
     }
     let intent =

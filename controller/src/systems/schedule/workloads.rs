@@ -15,7 +15,6 @@ use server::hub;
 use shared::annotation::keys;
 use shared::kinds::operators::objects::{OPERATORS, OperatorObject};
 use shared::kinds::owners::Owners;
-use shared::kinds::row::Reader;
 use shared::power::Power;
 use shared::schedule::api::{POWER_SCHEDULE, Schedule};
 use shared::schedule::timetable::Edge;
@@ -339,7 +338,7 @@ impl Pass<'_> {
         let EdgeOf { asked, owners, .. } = edge;
         let sleeps = asked.power == Power::Hibernating;
         // An old definition does not have the field of a row. A wake must pass all the same.
-        let strict = sleeps && matches!(K::ROW.reader, Reader::Row(_));
+        let strict = sleeps && K::ROW.is_row();
         let params = PatchParams { field_validation: strict.then_some(ValidationDirective::Strict), ..as_controller() };
         for _ in 0..ATTEMPTS {
             let patch = match step(K::ROW, &object.value(), asked, owners) {

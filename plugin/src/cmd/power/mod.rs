@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
-use shared::kinds::row::Reader;
 use shared::kinds::{Intent, Kinds};
 use shared::power::Power;
 use view::target::Target;
@@ -152,8 +151,7 @@ async fn each(
 
 /// In the order in which they are written: all at once, unless a kind that an operator runs is among them.
 fn stages(plans: Vec<PlanResult>, power: Power) -> Vec<Vec<PlanResult>> {
-    let is_row = |plan: &TargetPlan| matches!(plan.target.row.reader, Reader::Row(_));
-    if !plans.iter().flatten().any(is_row) {
+    if !plans.iter().flatten().any(|plan| plan.target.row.is_row()) {
         return vec![plans];
     }
     let mut stages = BTreeMap::<u8, Vec<PlanResult>>::new();

@@ -6,7 +6,6 @@ use hub::error::HubError;
 use hub::middleware::with_warnings;
 use hub::{HubClient, Resource, Write, patched};
 use serde_json::Value;
-use shared::kinds::row::Reader;
 use shared::kinds::{Change, Companion, Intent};
 use shared::power::Power;
 use shared::workload::ownership;
@@ -113,7 +112,7 @@ impl<'a> Writer<'a> {
             DryRun::Client => Ok(patched(&target.object, patch)),
             DryRun::None | DryRun::Server => {
                 // An old definition does not have the field of a row. A wake must pass all the same.
-                let strict = self.intent.power == Power::Hibernating && matches!(target.row.reader, Reader::Row(_));
+                let strict = self.intent.power == Power::Hibernating && target.row.is_row();
                 let settings = Write { strict, ..self.settings.clone() };
                 self.hub.patch(target.resource, &target.namespace, &target.name, patch, &settings).await
             }

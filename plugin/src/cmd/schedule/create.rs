@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use hub::{HubClient, Resource, Write, is_name};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -117,21 +118,18 @@ fn window(text: &str) -> Result<Window, ScheduleError> {
 async fn served_operators(hub: &HubClient, namespace: Option<&str>) -> Result<Vec<&'static TargetKind>, Problem> {
     let groups = hub.groups().await?;
     let is_served = |row: &&TargetKind| groups.iter().any(|group| group == row.kind.group) && row.in_rollouts.is_none();
-    let (mut allowed, mut others) = (Vec::new(), Vec::new());
-    for row in OPERATORS.into_iter().filter(is_served) {
+    let reviews = OPERATORS.into_iter().filter(is_served).map(async |row| {
         let right = json!({
             "group": row.kind.group, "resource": row.kind.plural, "verb": "patch", "namespace": namespace.unwrap_or_default(),
         });
-        if hub.is_allowed(&right).await == Some(true) {
-            allowed.push(row);
-        } else {
-            others.push(row.kind.resource_name());
-        }
-    }
+        (row, hub.is_allowed(&right).await == Some(true))
+    });
+    let (allowed, others): (Vec<_>, Vec<_>) = join_all(reviews).await.into_iter().partition(|(_, allowed)| *allowed);
     if !others.is_empty() {
-        output::note(&format!("not included, because you may not patch them: {}", list(others)));
+        let names = others.iter().map(|(row, _)| row.kind.resource_name());
+        output::note(&format!("not included, because you may not patch them: {}", list(names)));
     }
-    Ok(allowed)
+    Ok(allowed.into_iter().map(|(row, _)| row).collect())
 }
 
 /// Kinds of operators that the command line names; none if it leaves them to the hub.

@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn every_kind_of_a_namespace_that_an_operator_runs_is_in_the_list() {
         let rows = crate::kinds::KINDS.in_namespace();
-        let rows = rows.into_iter().filter(|row| matches!(row.reader, Reader::Row(_)));
+        let rows = rows.into_iter().filter(|row| row.is_row());
         let names = |rows: Vec<&TargetKind>| rows.iter().map(|row| row.kind.resource_name()).collect::<Vec<_>>();
         assert_eq!(names(rows.collect()), names(OPERATORS.to_vec()));
     }

@@ -38,6 +38,7 @@ enum Show {
     Each(Vec<ProgressBar>),
     Together(ProgressBar),
     Changes,
+    Nothing,
 }
 
 impl ProgressDisplay {
@@ -46,6 +47,15 @@ impl ProgressDisplay {
         let names: Vec<String> = names.map(output::one_line).collect();
         let outcomes = names.iter().map(|_| Outcome::Open("no status yet".to_owned())).collect();
         Self { begin: Instant::now(), outcomes: Mutex::new(outcomes), show: Show::new(&names), names }
+    }
+
+    /// The same, where there is a terminal; elsewhere it shows nothing.
+    pub(crate) fn on_terminal<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let display = Self::new(names);
+        match display.show {
+            Show::Changes => Self { show: Show::Nothing, ..display },
+            Show::Each(_) | Show::Together(_) | Show::Nothing => display,
+        }
     }
 
     /// A target's state while it is on its way.
@@ -73,7 +83,7 @@ impl ProgressDisplay {
         match &self.show {
             Show::Each(bars) => bars.iter().for_each(ProgressBar::finish_and_clear),
             Show::Together(bar) => bar.finish_and_clear(),
-            Show::Changes => {}
+            Show::Changes | Show::Nothing => {}
         }
         self.outcomes.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,7 +104,7 @@ impl ProgressDisplay {
             _ if !was_open => {}
             Show::Each(bars) => bars.get(at).iter().for_each(|bar| bar.finish_and_clear()),
             Show::Together(bar) => bar.inc(1),
-            Show::Changes => {}
+            Show::Changes | Show::Nothing => {}
         }
     }
 
@@ -103,6 +113,7 @@ impl ProgressDisplay {
         match &self.show {
             Show::Each(bars) => bars.get(at).iter().for_each(|bar| bar.set_message(text.to_owned())),
             Show::Together(bar) => bar.set_message(format!("{name}: {text}")),
+            Show::Nothing => {}
             Show::Changes => output::note(&format!("{name}: {text} ({})", elapsed(self.begin.elapsed()))),
         }
     }

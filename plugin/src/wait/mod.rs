@@ -96,19 +96,13 @@ pub(crate) async fn all(
     limit: Option<Duration>,
     objects_on_stdout: bool,
 ) -> Vec<Exit> {
-    let mut groups: BTreeMap<_, Vec<(usize, &Waiting<'_>)>> = BTreeMap::new();
-    for (at, waiting) in targets.iter().enumerate() {
-        let Target { resource, namespace, .. } = waiting.target;
-        let key = (resource.kind.group, resource.kind.plural, namespace.as_str());
-        groups.entry(key).or_default().push((at, waiting));
-    }
     let names: Vec<String> = targets.iter().map(|waiting| waiting.target.full_name()).collect();
     let display = ProgressDisplay::new(names.iter().map(String::as_str));
-    let follow_all = join_all(groups.values().map(|group| follow(hub, group, &display)));
+    let all = follow_all(hub, targets, &display);
     match limit {
-        None => drop(follow_all.await),
+        None => all.await,
         // Those that are still open when time is up are the ones that timed out.
-        Some(limit) => drop(tokio::time::timeout(limit, follow_all).await),
+        Some(limit) => drop(tokio::time::timeout(limit, all).await),
     }
     let mut exits = Vec::new();
     for (name, outcome) in names.into_iter().zip(display.close()) {
@@ -124,6 +118,26 @@ pub(crate) async fn all(
         exits.push(output::failed(&Failure::new(name, problem)));
     }
     exits
+}
+
+/// Waits for all targets, at most so long. Prints no outcome: the caller does not depend on it.
+pub(crate) async fn briefly(hub: &HubClient, targets: &[Waiting<'_>], limit: Duration) {
+    let names: Vec<String> = targets.iter().map(|waiting| waiting.target.full_name()).collect();
+    let display = ProgressDisplay::on_terminal(names.iter().map(String::as_str));
+    // What is late goes on by itself.
+    drop(tokio::time::timeout(limit, follow_all(hub, targets, &display)).await);
+    display.close();
+}
+
+/// Follows all targets until each has arrived or failed, with a watch for each kind and namespace.
+async fn follow_all(hub: &HubClient, targets: &[Waiting<'_>], display: &ProgressDisplay) {
+    let mut groups: BTreeMap<_, Vec<(usize, &Waiting<'_>)>> = BTreeMap::new();
+    for (at, waiting) in targets.iter().enumerate() {
+        let Target { resource, namespace, .. } = waiting.target;
+        let key = (resource.kind.group, resource.kind.plural, namespace.as_str());
+        groups.entry(key).or_default().push((at, waiting));
+    }
+    join_all(groups.values().map(|group| follow(hub, group, display))).await;
 }
 
 /// Follows the targets of one kind and namespace until each has arrived or failed.

@@ -30,6 +30,8 @@ use crate::wait::{self, Request, Waiting};
 
 /// How long a stage of a namespace is waited for before the next one.
 const STAGE: Duration = Duration::from_mins(5);
+/// The same without `--wait`.
+const STAGE_BRIEFLY: Duration = Duration::from_secs(10);
 
 /// What a sleep accepts that is refused otherwise.
 #[derive(Clone, Copy, Debug, Default)]
@@ -132,7 +134,8 @@ async fn each(
         let begin = Instant::now();
         let (done, failed) = writer.all(stage, &mut reporter).await;
         exits.extend(failed);
-        if args.wait && args.write.changes() {
+        let is_last = stages.peek().is_none();
+        if args.write.changes() && (args.wait || !is_last) {
             let followed = done.iter().filter(|done| done.will_reach);
             let waiting: Vec<Waiting<'_>> = followed
                 .map(|Done { target, changed, requested, .. }| {
@@ -140,9 +143,13 @@ async fn each(
                     Waiting { target, action: intent.power, begin, changed: *changed, request }
                 })
                 .collect();
+            if !args.wait {
+                wait::briefly(hub, &waiting, STAGE_BRIEFLY).await;
+                continue;
+            }
             // What does not come in time is reported, and the next stage goes on: half asleep is better than all awake.
             let own = args.timeout.0;
-            let limit = if stages.peek().is_some() { Some(own.map_or(STAGE, |own| own.min(STAGE))) } else { own };
+            let limit = if is_last { own } else { Some(own.map_or(STAGE, |own| own.min(STAGE))) };
             exits.extend(wait::all(hub, &waiting, limit, args.write.output.is_some()).await);
         }
     }

@@ -128,7 +128,8 @@ async fn what_operators_run_sleeps_and_comes_back_as_it_was() -> Result<()> {
         apply::all(&client, &[old]).await?;
         eventually(SOON, "the old definition", async || {
             let refused = world.plugin(&["rayservices.ray.io/one", "-n", &ns]).await?;
-            ensure!(refused.code != 0 && refused.stderr.contains("suspend"), "{refused:?}");
+            let advice = r#"too old: unknown field "spec.suspend": update its operator to 1.7 or later"#;
+            ensure!(refused.code == 3 && refused.stderr.contains(advice), "{refused:?}");
             Ok(())
         })
         .await?;

@@ -266,6 +266,14 @@ impl TargetKind {
         matches!(self.reader, Reader::Row(_))
     }
 
+    /// Why the API server refuses a sleep with this message, if its definition of the kind is too old, and what helps.
+    pub fn outdated(&self, message: &str) -> Option<String> {
+        match self.reader {
+            Reader::Code(_) => None,
+            Reader::Row(row) => row.outdated(message),
+        }
+    }
+
     /// Reads an object.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ use crate::object::{items, put};
 use crate::power::Power;
 use crate::read::{self, Limits};
 use crate::text::sanitize_to;
-use crate::workload::ownership::{our_last_write, stale_record};
+use crate::workload::ownership::{last_status_write, our_last_write, stale_record};
 use crate::workload::replicas::{ReplicasError, guarded, reason_change};
 
 /// Most characters of a record: a few short values.
@@ -161,6 +161,7 @@ impl RowObject<'_> {
                 let seen = seen.as_u64().or_else(|| seen.as_str()?.parse().ok()).unwrap_or_default();
                 seen >= self.value("/metadata/generation").as_u64().unwrap_or_default()
             }
+            Seen::ByTime => our_last_write(self.object) <= last_status_write(self.object),
         };
         let matches = |state: &&State| state.when.iter().all(|test| self.holds(*test));
         let state = self.row.states.iter().find(matches).filter(|_| is_seen)?;

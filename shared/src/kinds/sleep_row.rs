@@ -5,6 +5,11 @@ use std::fmt;
 
 use serde::Deserialize;
 
+use crate::text::sanitize_to;
+
+/// Characters of an API server's message about an unknown field.
+const MAX_FIELD: usize = 200;
+
 /// How a kind sleeps. [`super::sleep_reader`] reads it.
 #[derive(Debug)]
 pub struct SleepRow {
@@ -30,6 +35,8 @@ pub struct SleepRow {
     pub loses: Option<&'static str>,
     /// What stays billed.
     pub stays: &'static str,
+    /// The first release of the operator that has the switches, as `1.7`; empty where all have them.
+    pub since: &'static str,
 }
 
 impl SleepRow {
@@ -46,7 +53,17 @@ impl SleepRow {
         may_wait: "its controller has not seen this change",
         loses: None,
         stays: "nothing of its own",
+        since: "",
     };
+
+    /// Why the API server refuses a sleep with this message, if its definition lacks a field, and what helps. The message
+    /// quotes the whole object first.
+    pub(super) fn outdated(&self, message: &str) -> Option<String> {
+        let (_, field) = message.split_once("strict decoding error: ")?;
+        let later = if self.since.is_empty() { String::new() } else { format!(" to {} or later", self.since) };
+        let field = sanitize_to(field, MAX_FIELD);
+        Some(format!("its definition on the hub is too old: {field}: update its operator{later}"))
+    }
 }
 
 /// A field or an annotation that a sleep sets.
@@ -163,6 +180,8 @@ pub enum Seen {
     Nowhere,
     /// In this number, or in this text that is a number.
     Generation(&'static str),
+    /// Nowhere, and a state may look like the one before: the status counts once it is written after our last write.
+    ByTime,
 }
 
 /// What refuses a sleep or is said of it.

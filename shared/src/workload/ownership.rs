@@ -45,6 +45,11 @@ pub fn our_last_write(object: &Value) -> Option<Timestamp> {
     ours.filter_map(written_at).max()
 }
 
+/// When a controller last wrote the status of the object, as the API server recorded it.
+pub fn last_status_write(object: &Value) -> Option<Timestamp> {
+    entries(object).filter(|entry| entry["subresource"] == "status").filter_map(written_at).max()
+}
+
 /// The JSON patch by which a manager gives up `spec.replicas` or `spec.suspend` of a workload that is awake, so that a
 /// server-side apply by others has no conflict. None if the manager does not own it. It only applies to the entry that
 /// it was made from.

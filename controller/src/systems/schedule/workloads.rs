@@ -357,7 +357,10 @@ impl Pass<'_> {
                 Ok(_) | Err(WriteError::Conflict(_)) => {}
                 Err(WriteError::Gone(_)) => return Ok(None),
                 Err(WriteError::NotLeader) => return Err(ReconcileError::not_leader()),
-                Err(error) => return Ok(Some(Outcome::Failed(sanitize_chain(&error)))),
+                Err(error) => {
+                    let outdated = error.refusal().and_then(|message| K::ROW.outdated(&message));
+                    return Ok(Some(Outcome::Failed(outdated.unwrap_or_else(|| sanitize_chain(&error)))));
+                }
             }
             match self.hub.find(&object).await {
                 Ok(Some(found)) if found.uid() == object.uid() => object = found,

@@ -6,7 +6,7 @@ use hub::error::HubError;
 use hub::middleware::with_warnings;
 use hub::{HubClient, Resource, Write, patched};
 use serde_json::Value;
-use shared::kinds::{Change, Companion, Intent};
+use shared::kinds::{Change, Companion, Intent, TargetError};
 use shared::power::Power;
 use shared::workload::ownership;
 use view::CONCURRENCY;
@@ -87,6 +87,9 @@ impl<'a> Writer<'a> {
                 }
                 Err(refusal) => refusal,
             };
+            if let Some(text) = target.row.outdated(&refusal.to_string()) {
+                return Err(TargetError::Refused(text).into());
+            }
             let Some(companion) = companion_for(&target, &refusal) else { return Err(refusal.into()) };
             let warnings = vec![self.stand_in(&target, companion, refusal).await?];
             return Ok(Done { warnings, ..Done::written(target, message) });

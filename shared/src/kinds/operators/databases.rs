@@ -102,9 +102,10 @@ pub static CNPG_POOLER: TargetKind = target(
 const BACKUP: &str = "it pauses nothing while a backup or a restore of the cluster runs";
 
 macro_rules! percona {
-    ($name:ident, $text:expr, $makes:expr) => {
+    ($name:ident, $text:expr, $makes:expr, $since:literal) => {
         static $name: SleepRow = SleepRow {
             makes: $makes,
+            since: $since,
             switches: &[Switch::flag("/spec/pause")],
             states: &[
                 State { when: &[Is(Field("/status/state"), &["paused"])], is: Phase::Asleep, text: None },
@@ -124,10 +125,10 @@ macro_rules! percona {
     };
 }
 
-percona!(XTRADB, None, None);
-percona!(MONGODB, Some(Field("/status/message")), None);
+percona!(XTRADB, None, None, "1.0");
+percona!(MONGODB, Some(Field("/status/message")), None, "0.3");
 // Since 3.0 in a group of its own.
-percona!(POSTGRES, None, Some(("upstream.pgv2.percona.com", "PostgresCluster")));
+percona!(POSTGRES, None, Some(("upstream.pgv2.percona.com", "PostgresCluster")), "2.1");
 
 /// `PerconaXtraDBCluster`.
 pub static PERCONA_XTRADB: TargetKind = target(
@@ -168,6 +169,7 @@ pub static CRUNCHY: TargetKind = target(
         ],
         seen: Seen::Generation("/status/observedGeneration"),
         stays: VOLUMES,
+        since: "5.0",
         ..SleepRow::PLAIN
     },
 );
@@ -232,6 +234,7 @@ pub static CLICK_HOUSE: TargetKind = target(
             State { when: &[Is(Field("/status/status"), &["Completed"])], is: Phase::Awake, text: None },
             State { when: &[], is: Phase::Waking, text: Some(Field("/status/action")) },
         ],
+        seen: Seen::ByTime,
         may_wait: "it reconciles one change after the other",
         loses: Some("its Services until the wake: addresses of load balancers may change"),
         stays: VOLUMES,

@@ -61,6 +61,7 @@ pub static RAY_SERVICE: TargetKind = target(
         seen: Seen::Generation("/status/observedGeneration"),
         loses: Some(STATE),
         stays: NODES,
+        since: "1.7",
         ..SleepRow::PLAIN
     },
 );

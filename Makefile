@@ -23,7 +23,8 @@ help: ## List the targets
 demo demo-fdb demo-kkp demo-rollout demo-schedule test test-openstack test-testbed e2e unit lint manifests retest: export UNOPTIMIZED := 1
 
 # What a target's world runs and cargo does not build: all of it for tests, less for a demo.
-export ASSETS ?= python controlplane kubelet helm
+export ASSETS ?= python controlplane kubelet helm openstack
+bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile bench-schedules: export ASSETS := python controlplane kubelet
 demo demo-kkp demo-rollout demo-schedule: export ASSETS := python controlplane
 demo-fdb: export ASSETS := python controlplane kubelet
 

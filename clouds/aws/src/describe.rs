@@ -109,7 +109,8 @@ fn machine(found: &Ec2Instance, infra_id: &str) -> Option<Instance> {
     let word = found.state().and_then(|state| state.name());
     let state = word.map_or(InstanceState::Unknown, instance_state);
     let why = found.state_reason().and_then(|why| why.message());
-    let instance = Instance::new(found.instance_id()?, state);
+    let instance = Instance::new(found.instance_id()?, state)
+        .of_type(found.instance_type().map_or("", |machine_type| machine_type.as_str()));
     let instance = match (state, word) {
         (InstanceState::Unknown, word) => instance.in_words(word.map_or("no-state", |word| word.as_str())),
         _ => instance,

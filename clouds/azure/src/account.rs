@@ -13,7 +13,7 @@ use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, PlatformSpec, Priori
 use tokio::time::{Instant, timeout};
 
 use crate::principal::{Environment, Principal};
-use crate::wire::{ListedInstance, Operation, Page, View, given_up, machine_error_kind};
+use crate::wire::{ListedInstance, Model, Operation, Page, View, given_up, machine_error_kind};
 
 /// Burst, and rate per second, of starts and deallocations, just below the limits: Azure Resource Manager's for one
 /// principal, 200 writes, and 10 a second; the machines' own provider's for a subscription, 1,500, and 500 a minute.
@@ -24,11 +24,11 @@ const RATE_LIMIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The version of the API that Hive asks for.
 const API_VERSION: &str = "2019-12-01";
 
-/// How long the list of machines with ephemeral OS disks is cached while a cluster goes to sleep: the disk of a machine
-/// never changes.
-const EPHEMERAL_TTL_SLEEPING: Duration = Duration::from_mins(1);
+/// How long the list of what machines are made of is cached while a cluster goes to sleep: the disk of a machine never
+/// changes.
+const MODELS_TTL_SLEEPING: Duration = Duration::from_mins(1);
 /// The same while none does.
-const EPHEMERAL_TTL_IDLE: Duration = Duration::from_mins(10);
+const MODELS_TTL_IDLE: Duration = Duration::from_mins(10);
 
 /// Why such a machine is not put to sleep.
 const EPHEMERAL_DISK: &str = "its OS disk is ephemeral, and Azure cannot deallocate such a machine: replace it with one \
@@ -40,8 +40,8 @@ const MAX_RETRIED: usize = 20;
 const MAX_IN_FLIGHT: usize = 8;
 const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Resource groups and names of machines, in lowercase.
-type Names = ChargedValue<BTreeSet<(String, String)>>;
+/// What machines are made of, by resource group and name in lowercase.
+type Models = ChargedValue<BTreeMap<(String, String), Model>>;
 
 /// One subscription with its credentials.
 pub(crate) struct Account {
@@ -50,8 +50,8 @@ pub(crate) struct Account {
     /// The subscription's URL.
     base: Url,
     changes: RateLimiter,
-    /// The machines of the subscription with an ephemeral OS disk, and when they were listed.
-    ephemeral: Mutex<Option<(Instant, Arc<Names>)>>,
+    /// What the machines of the subscription are made of, and when they were listed.
+    models: Mutex<Option<(Instant, Arc<Models>)>>,
 }
 
 impl Account {
@@ -72,7 +72,7 @@ impl Account {
             domain,
             base,
             changes: RateLimiter::new(CHANGE_RATE.0, CHANGE_RATE.1),
-            ephemeral: Mutex::default(),
+            models: Mutex::default(),
         })
     }
 
@@ -100,18 +100,18 @@ impl Account {
         self.api.pages(priority, first.clone(), next).await
     }
 
-    /// The machines that cannot be deallocated. A wake needs none of them.
-    async fn ephemeral(&self, priority: Priority) -> Result<Option<Arc<Names>>, CloudError> {
-        let known = self.ephemeral.lock().clone();
-        let age = if priority == Priority::Sleeping { EPHEMERAL_TTL_SLEEPING } else { EPHEMERAL_TTL_IDLE };
+    /// What machines are made of: their sizes, and which of them cannot be deallocated. A wake does not wait for it.
+    async fn models(&self, priority: Priority) -> Result<Option<Arc<Models>>, CloudError> {
+        let known = self.models.lock().clone();
+        let age = if priority == Priority::Sleeping { MODELS_TTL_SLEEPING } else { MODELS_TTL_IDLE };
         if priority == Priority::Waking || known.as_ref().is_some_and(|(at, _)| at.elapsed() < age) {
             return Ok(known.map(|(_, found)| found));
         }
-        let found: Arc<Names> = Arc::new(self.machines(priority, false).await?.map(|pages| {
-            let listed = pages.iter().flat_map(|page| &page.value).filter(|listed| listed.is_ephemeral());
-            listed.filter_map(ListedInstance::key).collect::<BTreeSet<_>>()
+        let found: Arc<Models> = Arc::new(self.machines(priority, false).await?.map(|pages| {
+            let listed = pages.iter().flat_map(|page| &page.value);
+            listed.filter_map(|listed| Some((listed.key()?, listed.model()))).collect::<BTreeMap<_, _>>()
         }));
-        *self.ephemeral.lock() = Some((Instant::now(), found.clone()));
+        *self.models.lock() = Some((Instant::now(), found.clone()));
         Ok(Some(found))
     }
 
@@ -159,7 +159,7 @@ impl Cloud for Account {
     }
 
     async fn list(self: Arc<Self>, wanted: BTreeSet<String>, priority: Priority) -> ListResult<String> {
-        let (pages, ephemeral) = try_join!(self.machines(priority, true), self.ephemeral(priority))?;
+        let (pages, models) = try_join!(self.machines(priority, true), self.models(priority))?;
         let mut found: BTreeMap<String, Vec<(&ListedInstance, String, View)>> =
             wanted.into_iter().map(|group| (group, Vec::new())).collect();
         for listed in pages.iter().flat_map(|page| &page.value) {
@@ -175,13 +175,11 @@ impl Cloud for Account {
         }
         let again = stream::iter(again).buffer_unordered(MAX_IN_FLIGHT).collect::<()>();
         let _ = timeout(RETRY_TIMEOUT, again).await; // who has not answered is unknown
-        let is_ephemeral = |listed: &ListedInstance| {
-            ephemeral.as_ref().zip(listed.key()).is_some_and(|(ephemeral, key)| ephemeral.contains(&key))
-        };
         let machine = |(listed, at, view): &(&ListedInstance, String, View)| {
             let mut machine = listed.machine(at, view);
-            machine.instance.obstacle = is_ephemeral(listed).then(|| EPHEMERAL_DISK.to_owned());
-            machine
+            let Some(model) = models.as_ref().and_then(|models| models.get(&listed.key()?)) else { return machine };
+            machine.instance.obstacle = model.is_ephemeral.then(|| EPHEMERAL_DISK.to_owned());
+            machine.of_type(&model.size)
         };
         let found = found.iter().map(|(group, all)| (group.clone(), Ok(all.iter().map(machine).collect()))).collect();
         Ok(pages.map(|_| found))

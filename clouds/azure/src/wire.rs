@@ -6,6 +6,10 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use shared::cloud::{CloudErrorKind, InstanceState};
 use shared::read::lenient;
+use shared::text::sanitize_to;
+
+/// Characters of the name of a size.
+const MAX_SIZE: usize = 40;
 
 /// One page of a list.
 #[derive(Deserialize)]
@@ -31,6 +35,21 @@ struct Properties {
     instance_view: View,
     #[serde(default)]
     storage_profile: Storage,
+    #[serde(default)]
+    hardware_profile: Hardware,
+}
+
+/// What a machine is made of.
+pub(crate) struct Model {
+    /// Whether its OS disk is ephemeral.
+    pub(crate) is_ephemeral: bool,
+    pub(crate) size: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Hardware {
+    vm_size: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -109,8 +128,9 @@ impl ListedInstance {
         Some((self.group()?.to_lowercase(), self.name.to_lowercase()))
     }
 
-    pub(crate) fn is_ephemeral(&self) -> bool {
-        self.properties.storage_profile.os_disk.diff_disk_settings.is_some()
+    pub(crate) fn model(&self) -> Model {
+        let is_ephemeral = self.properties.storage_profile.os_disk.diff_disk_settings.is_some();
+        Model { is_ephemeral, size: sanitize_to(&self.properties.hardware_profile.vm_size, MAX_SIZE) }
     }
 
     pub(crate) fn view(&self) -> &View {

@@ -8,7 +8,7 @@ use shared::cloud::{CloudErrorKind, InstanceState};
 use shared::text::sanitize_to;
 
 /// The fields of a list: those below.
-pub(crate) const FIELDS: &str = "items/*/instances(name,zone,status,labels,lastStartTimestamp,disks/type),\
+pub(crate) const FIELDS: &str = "items/*/instances(name,zone,status,labels,lastStartTimestamp,machineType,disks/type),\
                                  items/*/warning,warning,nextPageToken,unreachables";
 
 /// Label of a cluster's machines, before its infraID.
@@ -55,6 +55,9 @@ pub(crate) struct ListedInstance {
     labels: BTreeMap<String, String>,
     #[serde(default)]
     last_start_timestamp: String,
+    /// A URL.
+    #[serde(default)]
+    machine_type: String,
     #[serde(default)]
     disks: Vec<Disk>,
 }
@@ -134,7 +137,7 @@ impl ListedInstance {
         let mut machine = Machine::new(&self.name, zone, state(&self.status), &self.status);
         machine.instance.obstacle = undecided.then_some(obstacle);
         machine.instance.launched_at = self.last_start_timestamp.parse().ok();
-        machine
+        machine.of_type(self.machine_type.rsplit('/').next().unwrap_or_default())
     }
 }
 

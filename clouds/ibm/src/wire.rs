@@ -34,6 +34,14 @@ pub(crate) struct ListedInstance {
     #[serde(default)]
     status_reasons: Vec<StatusReason>,
     startable: Option<bool>,
+    #[serde(default)]
+    profile: Profile,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Profile {
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -99,7 +107,7 @@ impl ListedInstance {
         let mut machine = Machine { given_up, blocked, ..Machine::new(&self.name, &self.id, state, &self.status) };
         machine.instance.node_names.push(self.id.clone());
         machine.instance.stop_reason = why.filter(|_| state == InstanceState::Stopped);
-        machine
+        machine.of_type(&self.profile.name)
     }
 }
 

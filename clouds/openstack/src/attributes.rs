@@ -17,6 +17,8 @@ pub(crate) const CYCLE_KEY: &str = "hibernate.sh:cycle";
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Attributes {
     pub(crate) flavor: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) flavor_name: String,
     /// What the flavor was then: another one may get its name or its ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<Size>,
@@ -44,6 +46,12 @@ pub(crate) struct Attributes {
     pub(crate) ports: Vec<Port>,
     #[serde(default)]
     pub(crate) volumes: Vec<Volume>,
+}
+
+impl cloud_recreate::Attributes for Attributes {
+    fn machine_type(&self) -> &str {
+        &self.flavor_name
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +157,7 @@ impl Attributes {
         let group = project.group_of(&server.id);
         Self {
             flavor: flavor.map(|flavor| flavor.id.clone()).unwrap_or_default(),
+            flavor_name: server.flavor.name.clone(),
             size: Some(server.flavor.size()),
             hostname: server.hostname.clone(),
             key_name: server.key_name.clone(),

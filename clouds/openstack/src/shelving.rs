@@ -97,12 +97,13 @@ fn listing(infra_id: &str, servers: &[Server], comes_back: bool, now: Timestamp)
         };
         let (state, word) = state(server);
         let state = if comes_back && state == InstanceState::Stopped { InstanceState::Halted } else { state };
-        Instance {
+        let instance = Instance {
             node_names: vec![name.to_owned(), server.id.to_string()],
             control_plane: Instance::is_master(infra_id, name),
             obstacle,
             ..Instance::new(name, state).in_words(word)
-        }
+        };
+        instance.of_type(&server.flavor.name)
     };
     let is_late = |server: &&Server| server.status == "SHELVED" && now.duration_since(server.updated) > OFFLOAD_TIMEOUT;
     let late: Vec<&str> = servers.iter().filter(is_late).map(|server| server.name.as_str()).collect();

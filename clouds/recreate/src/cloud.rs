@@ -22,9 +22,10 @@ pub type Machines<A> = BTreeMap<String, Machine<A>>;
 pub type ClusterLists<A> = (Vec<Server<A>>, Vec<Image>);
 
 /// What a new server needs to be like the one before it. Opaque to the planner: it stores and compares them.
-pub trait Attributes: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync {}
-
-impl<A: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync> Attributes for A {}
+pub trait Attributes: Clone + Debug + PartialEq + Serialize + DeserializeOwned + Send + Sync {
+    /// The cloud's word for the server's size; empty if nothing says it.
+    fn machine_type(&self) -> &str;
+}
 
 /// How a server that was made of a record differs from that record.
 #[derive(Debug)]

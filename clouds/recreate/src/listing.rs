@@ -68,6 +68,9 @@ impl<A: Attributes> Survey<A> {
             control_plane: Instance::is_master(&self.cluster.infra_id, view.name),
             ..Instance::new(view.name, state)
         };
+        let live = view.live.map(|server| &server.attributes);
+        let attributes = live.or_else(|| view.entry.map(|entry| &entry.attributes));
+        let instance = instance.of_type(attributes.map_or("", A::machine_type));
         match (&view.stage, view.live) {
             (Stage::Odd(word), _) => instance.in_words(word),
             (_, Some(server)) => instance.in_words(&server.word),

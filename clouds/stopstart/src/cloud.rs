@@ -59,6 +59,11 @@ impl Machine {
         Self { instance, at: at.to_owned(), given_up: None, blocked: None }
     }
 
+    /// The same of this type, as the cloud names it.
+    pub fn of_type(self, machine_type: &str) -> Self {
+        Self { instance: self.instance.of_type(machine_type), ..self }
+    }
+
     /// The cloud's name for it.
     pub fn name(&self) -> &str {
         self.instance.node_names.first().map_or("", String::as_str)

@@ -5,6 +5,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 
+use crate::text::sanitize_to;
+
 /// One machine of a spoke.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
@@ -27,6 +29,8 @@ pub struct Instance {
     /// Why the cloud stopped it, in the cloud's sanitized words; `None` while it is not stopped, or if the cloud does
     /// not say.
     pub stop_reason: Option<String>,
+    /// The cloud's word for its size, such as `m6i.xlarge`; empty if the cloud does not say.
+    pub machine_type: String,
     /// Whether it is of the control plane: such machines start first and stop last.
     pub control_plane: bool,
     /// What kind of spot instance it is, if it is one.
@@ -52,6 +56,17 @@ impl Instance {
         let word: String =
             word.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(MAX_WORD).collect();
         Self { word: Cow::Owned(word), ..self }
+    }
+
+    /// The same of this type, as the cloud names it.
+    pub fn of_type(self, machine_type: &str) -> Self {
+        Self { machine_type: sanitize_to(machine_type, MAX_WORD), ..self }
+    }
+
+    /// Its type, and what a price depends on besides: `m6i.xlarge/spot`.
+    pub fn priced_as(&self) -> String {
+        let kind = if self.machine_type.is_empty() { "unknown" } else { &self.machine_type };
+        if self.spot.is_some() { format!("{kind}/spot") } else { kind.to_owned() }
     }
 
     /// Whether OpenShift's installer gives this name to a machine of a cluster's control plane.

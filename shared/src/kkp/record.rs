@@ -108,6 +108,9 @@ pub struct Machines {
     /// The annotations that put it under an autoscaler's control.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub autoscaler: BTreeMap<String, String>,
+    /// Their cloud's word for the size of its Machines; empty if it names none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine_type: String,
 }
 
 /// Numbers of a cluster before its sleep.
@@ -184,6 +187,9 @@ impl Record {
     pub fn note_machines(&mut self, name: &str, seen: Machines) {
         let recorded = self.machine_deployments.entry(name.to_owned()).or_default();
         recorded.replicas = recorded.replicas.max(seen.replicas);
+        if !seen.machine_type.is_empty() {
+            recorded.machine_type = seen.machine_type;
+        }
         for (key, value) in seen.autoscaler {
             recorded.autoscaler.entry(key).or_insert(value);
         }
@@ -215,7 +221,7 @@ mod tests {
         let mut record = Record::begin("u-1", now());
         record.note(workload("etcd"), 3);
         let autoscaler = [(AUTOSCALER[0].to_owned(), "1".to_owned())].into();
-        record.note_machines("kube-system/a", Machines { replicas: 2, autoscaler });
+        record.note_machines("kube-system/a", Machines { replicas: 2, autoscaler, ..Machines::default() });
         record.cron_jobs.insert("etcd-defragger".into());
         let text = record.text();
         assert!(text.starts_with("{\"v\":1,\"uid\":\"u-1\",") && text.contains("\"StatefulSet/etcd\":3"), "{text}");

@@ -13,7 +13,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use super::fields::{
     Condition, KnownKeys, has_claim, is_done, names_nodes, ready, short, status_written, tolerates_cordon,
 };
-use crate::read::lenient;
+use crate::read::{any_text, lenient};
 
 pub trait Kind: DeserializeOwned + Send + Sync + 'static {
     /// Path of group and version.
@@ -334,6 +334,40 @@ read! {
     MachineDeploymentSpec {
         /// How many Machines; 1 if absent.
         replicas: Option<u32>,
+        #[serde(deserialize_with = "lenient")]
+        template: MachineTemplate,
+    }
+
+    MachineTemplate {
+        spec: MachineTemplateSpec,
+    }
+
+    MachineTemplateSpec {
+        provider_spec: SizedProviderSpec,
+    }
+
+    SizedProviderSpec {
+        value: SizedProviderValue,
+    }
+
+    SizedProviderValue {
+        cloud_provider_spec: CloudProviderSpec,
+    }
+
+    /// Of a cloud's settings of a machine, what names its size: each cloud has one of these.
+    CloudProviderSpec {
+        #[serde(deserialize_with = "any_text")]
+        instance_type: String,
+        #[serde(deserialize_with = "any_text")]
+        machine_type: String,
+        #[serde(rename = "vmSize", deserialize_with = "any_text")]
+        vm_size: String,
+        #[serde(deserialize_with = "any_text")]
+        flavor: String,
+        #[serde(deserialize_with = "any_text")]
+        server_type: String,
+        #[serde(deserialize_with = "any_text")]
+        size: String,
     }
 
     KkpMachineSpec {
@@ -399,6 +433,16 @@ read! {
 impl Kind for Namespace {
     const VERSION: &'static str = "/api/v1";
     const PLURAL: &'static str = "namespaces";
+}
+
+impl MachineDeploymentSpec {
+    /// The size of its Machines, in their cloud's word; empty if it names none.
+    pub fn machine_type(&self) -> &str {
+        let CloudProviderSpec { instance_type, machine_type, vm_size, flavor, server_type, size } =
+            &self.template.spec.provider_spec.value.cloud_provider_spec;
+        let all = [instance_type, machine_type, vm_size, flavor, server_type, size];
+        all.into_iter().find(|word| !word.is_empty()).map_or("", String::as_str)
+    }
 }
 
 impl ClusterVersionStatus {

@@ -130,7 +130,7 @@ pub fn machine_deployment(new: &super::options::MachineDeployment) -> Value {
             "replicas": new.replicas, "selector": { "matchLabels": labels },
             "template": {
                 "metadata": { "labels": labels },
-                "spec": { "providerSpec": { "value": { "cloudProvider": PROVIDER, "operatingSystem": "ubuntu" } }, "versions": { "kubelet": "1.34.1" } },
+                "spec": { "providerSpec": { "value": { "cloudProvider": PROVIDER, "operatingSystem": "ubuntu", "cloudProviderSpec": { "instanceType": "t3a.large" } } }, "versions": { "kubelet": "1.34.1" } },
             },
         },
     })

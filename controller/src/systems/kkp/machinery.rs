@@ -9,6 +9,7 @@ use shared::kkp::keys;
 use shared::kkp::record::Numbers;
 use shared::spoke::fields::{MIRROR, OWNED_BY};
 use shared::spoke::kinds::{self, KkpMachine, Lease, MachineSet, Node as KubeNode, Pod as KubePod};
+use shared::text::sanitize_to;
 
 use super::seed::number;
 use crate::spoke::reader::SpokeClient;
@@ -47,6 +48,9 @@ pub fn numbers(seen: &Seen) -> Numbers {
 pub fn for_preflight(seen: &Seen) -> Result<&UserCluster, &str> {
     seen.as_ref().map_err(String::as_str)?.preflight.as_ref().ok_or("it was not observed")
 }
+
+/// Characters of the size of a machine.
+const MAX_TYPE: usize = 40;
 
 /// How many.
 pub fn count(length: usize) -> u32 {
@@ -116,6 +120,7 @@ fn deployment(kinds::MachineDeployment { metadata, spec }: &kinds::MachineDeploy
     MachineDeployment {
         name: format!("{}/{}", metadata.namespace, metadata.name),
         replicas: spec.replicas.unwrap_or(1),
+        machine_type: sanitize_to(spec.machine_type(), MAX_TYPE),
         autoscaler: of_autoscaler(keys::AUTOSCALER),
         copy: metadata.annotations.get(keys::DEHYDRATED_REPLICAS).and_then(number),
         autoscaler_copy: of_autoscaler(keys::DEHYDRATED_AUTOSCALER),
@@ -236,7 +241,9 @@ mod tests {
             "metadata": { "name": "a", "namespace": "kube-system", "annotations": {
                 keys::AUTOSCALER[0]: "1", keys::DEHYDRATED_AUTOSCALER[1]: "5", "other": "x",
             } },
-            "spec": { "replicas": 3 },
+            "spec": { "replicas": 3, "template": { "spec": { "providerSpec": { "value": {
+                "cloudProviderSpec": { "instanceType": "t3.medium", "diskSize": 25, "size": { "no": "text" } },
+            } } } } },
         }));
         let all = vec![
             machine("joined", owner("MachineSet", "set"), "n-1"),
@@ -261,7 +268,8 @@ mod tests {
         let autoscaler = [(keys::AUTOSCALER[0].to_owned(), "1".to_owned())].into();
         let autoscaler_copy = [(keys::AUTOSCALER[1].to_owned(), "5".to_owned())].into();
         let name = "kube-system/a".to_owned();
-        let expected = MachineDeployment { name, replicas: 3, autoscaler, copy: None, autoscaler_copy };
+        let machine_type = "t3.medium".to_owned();
+        let expected = MachineDeployment { name, replicas: 3, machine_type, autoscaler, copy: None, autoscaler_copy };
         assert_eq!(machines.deployments(), [expected]);
     }
 

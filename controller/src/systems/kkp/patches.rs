@@ -139,7 +139,7 @@ mod tests {
     fn machines_come_back_in_one_write_with_their_autoscaler_and_without_our_copy() {
         let autoscaler =
             [(keys::AUTOSCALER[0].to_owned(), "1".to_owned()), (keys::AUTOSCALER[1].to_owned(), "5".to_owned())];
-        let recorded = Machines { replicas: 3, autoscaler: autoscaler.into() };
+        let recorded = Machines { replicas: 3, autoscaler: autoscaler.into(), ..Machines::default() };
         let before = json!({
             "metadata": { "annotations": { keys::AUTOSCALER[0]: "1", keys::AUTOSCALER[1]: "5", "theirs": "x" } },
             "spec": { "replicas": 3, "paused": true },

@@ -198,6 +198,8 @@ pub struct MachineDeployment {
     pub name: String,
     /// `spec.replicas`.
     pub replicas: u32,
+    /// Their cloud's word for the size of its Machines; empty if it names none.
+    pub machine_type: String,
     /// The annotations that put it under an autoscaler's control.
     pub autoscaler: BTreeMap<String, String>,
     /// Our copy of its count, if it carries one.
@@ -211,7 +213,8 @@ impl MachineDeployment {
     pub(super) fn before(&self) -> Machines {
         let replicas = if self.replicas == 0 { self.copy.unwrap_or_default() } else { self.replicas };
         let autoscaler = self.autoscaler_copy.iter().chain(&self.autoscaler);
-        Machines { replicas, autoscaler: autoscaler.map(|(key, value)| (key.clone(), value.clone())).collect() }
+        let autoscaler = autoscaler.map(|(key, value)| (key.clone(), value.clone())).collect();
+        Machines { replicas, autoscaler, machine_type: self.machine_type.clone() }
     }
 }
 

@@ -12,6 +12,12 @@ pub struct ServerAttributes {
     pub bound: bool,
 }
 
+impl cloud_recreate::Attributes for ServerAttributes {
+    fn machine_type(&self) -> &str {
+        if self.tagged { "m1.large" } else { "" }
+    }
+}
+
 /// What can be asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]

@@ -142,7 +142,10 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
         if machine.disks == Disks::EphemeralOs {
             disk["diffDiskSettings"] = json!({"option": "Local"});
         }
-        let made_of = json!({"storageProfile": {"osDisk": disk}, "provisioningState": "Succeeded"});
+        let made_of = json!({
+            "storageProfile": {"osDisk": disk}, "hardwareProfile": {"vmSize": "Standard_D4s_v5"},
+            "provisioningState": "Succeeded",
+        });
         let properties = if with_states { json!({"instanceView": view(&word(machine))}) } else { made_of };
         json!({"id": id, "name": machine.name, "location": "eastus", "properties": properties})
     });

@@ -64,6 +64,8 @@ pub struct Machine {
     pub spot: bool,
     /// Since when it is in this state, in seconds since 1970; 0 for long ago.
     pub since: f64,
+    /// When it last came up, in seconds since 1970; 0 for long ago.
+    pub started: f64,
     /// How often it has come up.
     pub starts: u32,
     /// How often it has gone down.
@@ -227,7 +229,10 @@ impl Engine {
         for machine in self.machines.values_mut() {
             machine.stale.take_if(|(until, _)| *until <= self.now);
             if let Some((_, word)) = machine.next.take_if(|(until, _)| *until <= self.now) {
-                machine.starts += u32::from(word == self.words.running && machine.word == self.words.starting);
+                if word == self.words.running && machine.word == self.words.starting {
+                    machine.starts += 1;
+                    machine.started = self.epoch + self.now.as_secs_f64();
+                }
                 machine.stops += u32::from(word == self.words.stopped && machine.word == self.words.stopping);
                 machine.word = word;
                 machine.since = self.epoch + self.now.as_secs_f64();

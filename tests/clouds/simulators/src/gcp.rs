@@ -1,5 +1,6 @@
 //! Compute Engine, as its discovery document describes it.
 
+use jiff::Timestamp;
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
@@ -166,12 +167,21 @@ fn list(engine: &Engine, call: &Call, effect: Option<&Effect>) -> Answer {
     Answer::ok(body)
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "whole seconds")]
+fn started(machine: &Machine) -> String {
+    match machine.started as i64 {
+        0 => "2026-01-01T00:00:00.000-08:00".to_owned(),
+        seconds => Timestamp::from_second(seconds).map(|at| at.to_string()).unwrap_or_default(),
+    }
+}
+
 /// An instance, with the fields that were asked for.
 fn shown(machine: &Machine, call: &Call, wanted: Option<&[&str]>) -> Value {
     let zone = format!("{}/compute/v1/projects/{PROJECT}/zones/{}", call.base, zone_of(machine));
     let mut shown = json!({"id": "1", "name": machine.name, "zone": zone, "status": machine.shown(),
                            "creationTimestamp": "2026-01-01T00:00:00.000-08:00",
-                           "lastStartTimestamp": format!("2026-01-01T00:{:02}:00.000-08:00", machine.starts.min(59)),
+                           "lastStartTimestamp": started(machine),
+                           "machineType": format!("{zone}/machineTypes/e2-standard-4"),
                            "lastStopTimestamp": format!("2026-01-02T00:{:02}:00.000-08:00", machine.stops.min(59))});
     let scratch = (machine.disks == Disks::LocalSsd).then(|| json!({"type": "SCRATCH", "index": 1}));
     shown["disks"] = [json!({"type": "PERSISTENT", "index": 0, "boot": true})].into_iter().chain(scratch).collect();

@@ -100,6 +100,7 @@ fn shown(machine: &Machine) -> Value {
         .map(|(code, message)| json!({"code": code, "message": message}))
         .collect();
     json!({"id": machine.id, "name": machine.name, "status": word, "vpc": {"name": machine.vpc}, "status_reasons": reasons,
+           "profile": {"name": "bx2-4x16"},
            "startable": !machine.blocked, "lifecycle_state": "stable", "zone": {"name": format!("eu-de-{}", machine.zone)}})
 }
 

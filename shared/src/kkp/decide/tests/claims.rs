@@ -26,7 +26,7 @@ fn record(uid: &str, phase: Phase) -> Record {
         record.note(workload(name), count);
     }
     let autoscaler = [(keys::AUTOSCALER[1].to_owned(), "99".to_owned())].into();
-    record.note_machines("kube-system/a", Machines { replicas: 99, autoscaler });
+    record.note_machines("kube-system/a", Machines { replicas: 99, autoscaler, ..Machines::default() });
     record.cron_jobs.insert("etcd-defragger".to_owned());
     record.quiet_since = Some("2026-11-22T17:59:00Z".to_owned());
     record

@@ -89,6 +89,7 @@ impl World {
         let deployment = |name: &str, replicas, autoscaled: bool| MachineDeployment {
             name: format!("kube-system/{name}"),
             replicas,
+            machine_type: String::new(),
             autoscaler: if autoscaled {
                 [(keys::AUTOSCALER[0].to_owned(), "1".to_owned())].into()
             } else {

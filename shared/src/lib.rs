@@ -29,6 +29,7 @@ pub mod quantity;
 pub mod read;
 pub mod record;
 pub mod rollout;
+pub mod savings;
 pub mod schedule;
 pub mod spoke;
 pub mod text;

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::pin::pin;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -15,6 +17,7 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use shared::kkp::keys;
+use shared::savings::ledger::{LEDGER, Ledger};
 use testbed::kkp::log::{How, Log};
 use testbed::supervisor::programs::Start;
 use testbed::{KkpCluster, KkpOptions, eventually};
@@ -28,6 +31,9 @@ use crate::kkp_common::{
 /// Phases of a sleep in which something may be under way, in order.
 const PHASES: [&str; 6] =
     ["Draining", "ScalingDownMachines", "MachinesScaledDown", "Pausing", "ScalingDownControlPlane", "Dehydrated"];
+
+/// How long it sleeps at least, to be counted in whole seconds.
+const COUNTED: Duration = Duration::from_secs(3);
 
 /// Every Pod that a drain deletes had ended before its instance was gone.
 fn ended_before_their_instances(log: &Log, pods: usize) -> Result<()> {
@@ -59,13 +65,30 @@ async fn five_machines_three_volumes_and_two_load_balancers_sleep_and_come_back(
     let log = cluster.log().await?;
     ended_before_their_instances(&log, 10)?;
     etcd_went_last(&log).context("reconciles in flight")?;
+    // What the reconciles in flight have raised makes the sleep before it unknown.
+    tokio::time::sleep(COUNTED).await;
 
     cluster.wake().await?;
     cluster.wait_for_phase(None, SOON).await?;
     is_as_before(&cluster, &before).await?;
     nothing_is_noted(&cluster).await?;
+    is_counted(&cluster).await.context("its ledger")?;
     nothing_forbidden(&cluster.log().await?)?;
     running(&cluster).await
+}
+
+/// The ledger has the sleep, and the machines with the size that their `MachineDeployments` name.
+async fn is_counted(cluster: &KkpCluster) -> Result<()> {
+    let object = cluster.wait_for("a ledger", SOON, |object| !ledger(object).is_empty()).await?;
+    let uid = object.metadata.uid.as_deref().unwrap_or_default();
+    let ledger = Ledger::of(ledger(&object), uid, Timestamp::now())?;
+    let (asleep, machines) = ledger.totals();
+    ensure!(asleep > 0 && machines == [("t3a.large".to_owned(), 5 * asleep)].into(), "{asleep} s of {machines:?}");
+    Ok(())
+}
+
+fn ledger(object: &DynamicObject) -> &str {
+    object.data["status"]["conditions"][LEDGER]["message"].as_str().unwrap_or_default()
 }
 
 /// The condition counts what a wake brings back, and KKP shows the cluster as healthy (row 6).

@@ -5,6 +5,7 @@ pub mod fdb;
 mod hive;
 mod queue;
 mod rollout;
+mod savings;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,6 +28,7 @@ use self::fdb::FdbMetrics;
 use self::hive::HiveMetrics;
 use self::queue::Queue;
 use self::rollout::RolloutMetrics;
+use self::savings::SavingsMetrics;
 use crate::runtime::{Key, hash};
 
 /// One label of a metric: its name and value.
@@ -56,6 +58,7 @@ pub struct Metrics {
     pub fdb: FdbMetrics,
     pub rollouts: RolloutMetrics,
     pub upgrades: CguMetrics,
+    pub savings: SavingsMetrics,
 }
 
 /// Bucket bounds in days of sleep, and their labels: the certificates of a kubelet expire after 30, those of its signer
@@ -100,6 +103,7 @@ impl Default for Metrics {
             fdb: FdbMetrics::new(registry),
             rollouts: RolloutMetrics::new(registry),
             upgrades: CguMetrics::new(registry),
+            savings: SavingsMetrics::new(registry),
             leader: registry.add("leader", "1 while this controller leads"),
             reconciles: registry.add("reconciles", "Reconciles, by system and outcome"),
             reconcile_seconds: registry.seconds("reconcile", "Duration of a reconcile", reconciles),
@@ -216,6 +220,7 @@ impl Metrics {
     pub fn forget(&self, target: &Key) {
         let before = self.counted.lock().remove(&hash(target));
         self.add(before, -1);
+        self.savings.forget(target);
     }
 
     fn add(&self, counted: Option<CountedTarget>, sign: i64) {
@@ -235,6 +240,7 @@ impl Metrics {
         self.fdb.forget_all();
         self.rollouts.forget_all();
         self.upgrades.forget_all();
+        self.savings.forget_all();
     }
 
     /// All metrics in the format that Prometheus scrapes.

@@ -22,6 +22,7 @@ use shared::kkp::phase::Phase;
 use shared::kkp::{data, keys};
 use shared::rollout::admission::{POLICY, starts_targets, starts_unless};
 use shared::rollout::snapshot::Snapshot;
+use shared::savings::ledger::LEDGER;
 use shared::schedule::admission::POLICY as SCHEDULES;
 use shared::schedule::api::POWER_SCHEDULE;
 use shared::workload::namespaces::{CONTROL_PLANE, PREFIXES};
@@ -31,9 +32,10 @@ use super::{committed, controller, items};
 /// Members of metadata that a write may change beside the object's own.
 const METADATA: [&str; 5] = ["annotations", "labels", "managedFields", "generation", "resourceVersion"];
 /// Conditions of a `ClusterDeployment` that the controller writes.
-pub(super) const OF_HIVE: [&str; 7] = [HIBERNATING, READY, PROGRESS, DATA, PREFLIGHT, UNREACHABLE, ACTIVE_OVERRIDE];
+pub(super) const OF_HIVE: [&str; 8] =
+    [HIBERNATING, READY, PROGRESS, DATA, PREFLIGHT, LEDGER, UNREACHABLE, ACTIVE_OVERRIDE];
 /// Conditions of a KKP Cluster that the controller writes.
-pub(super) const OF_KKP: [&str; 4] = [keys::DEHYDRATED, keys::AWAKE, data::PREFLIGHT, data::STATE];
+pub(super) const OF_KKP: [&str; 5] = [keys::DEHYDRATED, keys::AWAKE, data::PREFLIGHT, data::STATE, LEDGER];
 /// Annotations that hold a time.
 pub(super) const TIMES: [&str; 4] =
     [common::REQUESTED_AT, common::HOLD_AWAKE_UNTIL, common::WAKE_AT, common::PREFLIGHT_REQUESTED_AT];

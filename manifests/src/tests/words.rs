@@ -55,7 +55,7 @@ fn messages_name_what_the_code_knows() {
         ("hibernate-controller-kkp: 4", format!("must begin with {:?}", keys::PAUSED_BY_US)),
         (
             "hibernate-controller-kkp: 5",
-            format!("conditions {} and {} of a Cluster", OF_KKP[..3].join(", "), OF_KKP[3]),
+            format!("conditions {} and {} of a Cluster", OF_KKP[..4].join(", "), OF_KKP[4]),
         ),
         ("hibernate-controller-cgu: 0", format!("none in {LOCAL_CLUSTER}")),
         ("hibernate-controller-cgu: 4", format!("no namespace but {}", ztp::NAMESPACE)),

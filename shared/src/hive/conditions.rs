@@ -14,6 +14,8 @@ use serde_json::Value;
 use super::api::{ClusterDeployment, Condition};
 use super::data::{Count, Data, Unit};
 use crate::duration::{age, go_string};
+use crate::record::Format;
+use crate::savings::ledger::{self, LEDGER, Ledger};
 use crate::text::sanitize_to;
 
 /// Condition type H.
@@ -75,6 +77,8 @@ pub mod reason {
     /// Progress: the cloud did not answer the last try.
     pub const CLOUD_UNREACHABLE: &str = "CloudUnreachable";
 
+    /// Progress: another party has started instances of a sleeping cluster.
+    pub const DRIFT: &str = "StartedWhileAsleep";
     /// Progress: the cloud refuses instances that are between two states.
     pub const IN_TRANSIT: &str = "InTransit";
 
@@ -158,6 +162,8 @@ pub struct PowerStatus {
     pub progress: Option<Word>,
     /// What the progress counts, for condition `HibernationData`.
     pub count: Option<Count>,
+    /// Of a status that begins or ends a sleep: for condition [`LEDGER`].
+    pub ledger: Option<Ledger>,
 }
 
 impl PowerStatus {
@@ -351,6 +357,10 @@ impl PowerStatus {
         }
         if new.iter().any(|new| new.type_ == PROGRESS) {
             new.extend(Data::of(cluster).with_progress(now, self.count).replaces(cluster, now));
+        }
+        if let Some(ledger) = &self.ledger {
+            let word = Word::new("False", ledger::REASON, ledger.text());
+            new.extend(word.replaces(LEDGER, cluster.condition(LEDGER), now));
         }
         super::edit::status(cluster, new, power_state)
     }

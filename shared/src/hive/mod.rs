@@ -1,5 +1,6 @@
 //! Hive: hibernation of `ClusterDeployment`s.
 
+pub mod account;
 pub mod admission;
 pub mod api;
 pub mod conditions;

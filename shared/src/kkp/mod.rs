@@ -8,6 +8,7 @@ pub mod api;
 pub mod certificates;
 pub mod data;
 pub mod decide;
+pub mod ledger;
 pub mod pause;
 pub mod phase;
 pub mod record;

@@ -18,6 +18,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shared::hive::account::account;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
 use shared::hive::decide::{self, Facts, Notice, Plan, Requeue, SyncSetState};
@@ -242,7 +243,9 @@ impl System for Hive {
 /// Counts the cluster under its power state, and how long it was in the one before.
 fn count(hive: &Hive, cluster: &ClusterDeployment) {
     let asleep = cluster.true_since(HIBERNATING).map(|since| clock::now().duration_since(since));
-    hive.hub().metrics.count(&key_of(cluster), cluster.power_state(), asleep);
+    let metrics = &hive.hub().metrics;
+    metrics.count(&key_of(cluster), cluster.power_state(), asleep);
+    metrics.savings.count(&key_of(cluster), &account(cluster));
 }
 
 /// Whether the Secret that the cloud refused has another version by now. Nothing is read before a refusal.

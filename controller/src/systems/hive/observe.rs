@@ -30,6 +30,7 @@ pub async fn facts<'a>(
         identity_taken,
         machines: None,
         unknown_for: Duration::ZERO,
+        stopped: state.stopped,
         tried: state.tried.clone(),
         failed_lists: state.failed_lists,
         spoke: None,
@@ -44,6 +45,7 @@ pub async fn facts<'a>(
             Need::Machines(max_age) => {
                 facts.machines = Some(machines(hive, cluster, state, max_age).await);
                 facts.unknown_for = state.unknown_for();
+                facts.stopped = state.stopped;
             }
             Need::Spoke => facts.spoke = Some(Box::pin(spokes::observe(hive, cluster, state)).await),
             Need::Upgrade => facts.upgrade = Some(Box::pin(spokes::upgrade(hive, cluster)).await),
@@ -68,7 +70,7 @@ async fn machines(
     match &result {
         Ok(machines) => {
             state.listed();
-            state.saw_machines(machines);
+            state.saw_machines(machines, hive.settings.steady);
         }
         Err(error) => {
             state.failed_lists = state.failed_lists.saturating_add(1);

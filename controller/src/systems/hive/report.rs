@@ -2,6 +2,7 @@
 
 use kube::Resource;
 use kube::runtime::events::EventType;
+use shared::hive::account::account;
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
 use shared::hive::decide::Notice;
@@ -22,6 +23,7 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
     let message = word.and_then(|word| word.message.as_deref()).unwrap_or_default();
     info!(cluster = full_name(after), from, to, says = message, progress, "status written");
     let failed = reason::is_failure(to);
+    hive.hub().metrics.savings.slept(&account(before), &account(after));
     if from != to {
         hive.hub().metrics.transitioned(before, after);
     }

@@ -5,16 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use shared::cloud::InstanceState::Stopped;
 use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
-use shared::hive::decide::{LastAttempt, SyncSetState};
+use shared::hive::decide::{LastAttempt, SyncSetState, seen_stopped};
 use shared::hive::identity::Older;
 use shared::hive::preflight::SpokePreflight;
+use shared::savings::period::Span;
 use tokio::time::Instant;
 
 use super::conflict_detector::{ConflictDetector, power_hash};
 use super::csr_approval::CsrApproval;
 use crate::runtime;
+use crate::runtime::clock;
 use crate::runtime::crash_marks::WorkMarker;
 use crate::runtime::events::EventOnce;
 use crate::spoke::SpokeWatch;
@@ -63,6 +66,8 @@ pub struct TargetState {
     machines: Option<(Instant, Inventory)>,
     /// Since when each list has had machines of unknown state.
     unknown_since: Option<Instant>,
+    /// From when to when lists without a gap have shown all of them stopped.
+    pub stopped: Option<Span>,
     /// Until when an abandoned call may still move its machines.
     unsure_until: Option<Instant>,
     /// The connection to its spoke while it wakes.
@@ -136,10 +141,13 @@ impl TargetState {
         (!max_age.is_zero() && at.elapsed() < max_age).then(|| machines.clone())
     }
 
-    /// Keeps a list of machines.
-    pub fn saw_machines(&mut self, machines: &Inventory) {
+    /// Keeps a list of machines. `steady`: how often those of a sleeping cluster are listed.
+    pub fn saw_machines(&mut self, machines: &Inventory, steady: Duration) {
         let now = Instant::now();
         self.machines = Some((now, machines.clone()));
+        if machines.all(Stopped) {
+            self.stopped = Some(seen_stopped(self.stopped, clock::now(), steady));
+        }
         let is_known = machines.unknown().is_empty();
         self.unknown_since = (!is_known).then(|| self.unknown_since.unwrap_or(now));
     }

@@ -207,6 +207,7 @@ impl System for Kkp {
 
     fn forget(&self, key: &Key) {
         self.slots.free(&key.1);
+        self.hub().metrics.savings.forget(key);
     }
 }
 

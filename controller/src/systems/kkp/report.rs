@@ -9,12 +9,16 @@ use shared::kkp::api::{Cluster, Condition};
 use shared::kkp::data::{PREFLIGHT, STATE};
 use shared::kkp::decide::{Plan, Report};
 use shared::kkp::keys;
+use shared::kkp::ledger::{account, ledger};
 use shared::kkp::phase::Phase;
+use shared::record::Format;
+use shared::savings::ledger::{self, LEDGER, Ledger};
 use shared::text::sanitize_to;
 use tracing::info;
 
 use super::store::cluster_not_written;
 use super::{ACTION, Kkp, Observation};
+use crate::runtime::hub::key_of;
 use crate::runtime::{Done, Reconciled, System, Target};
 
 /// Bytes of a condition's message.
@@ -38,10 +42,19 @@ pub async fn report(
     let mut conditions = about(cluster, plan, observation.now);
     let answer = observation.answer.clone().map(|answer| stamped(cluster, PREFLIGHT, answer, observation.now));
     conditions.extend(answer.map(|answer| (PREFLIGHT, Some(answer))));
+    let (ledger, dropped) = ledger(cluster, plan, observation.now).unzip();
+    conditions.extend(ledger.map(|ledger| (LEDGER, Some(stamped(cluster, LEDGER, entry(&ledger), observation.now)))));
     if let Some(patch) = patch(cluster, conditions) {
         let written = kkp.hub().patch_status(cluster, patch).await.map_err(cluster_not_written())?;
+        let savings = &kkp.hub().metrics.savings;
+        savings.slept(&account(cluster), &account(&written));
+        savings.count(&key_of(cluster), &account(&written));
         target.wrote(&written);
         changed = true;
+        if let Some(why) = dropped.flatten() {
+            let note = format!("condition {LEDGER} did not count and was made anew: {why}");
+            publish(kkp, cluster, EventType::Warning, "LedgerDropped", &note).await;
+        }
         // A phase has begun once the condition names it: until then the next reconcile enters it again.
         match (&plan.record, &plan.warning) {
             (Some(record), _) => announce(kkp, cluster, record.phase, plan).await,
@@ -111,6 +124,12 @@ fn condition(report: &Report) -> Condition {
         message: Some(sanitize_to(&report.message, MAX_MESSAGE)).filter(|text| !text.is_empty()),
         ..Condition::default()
     }
+}
+
+/// Status, reason and message of the condition that holds the ledger.
+fn entry(ledger: &Ledger) -> Condition {
+    let (reason, message) = (Some(ledger::REASON.to_owned()), Some(ledger.text()));
+    Condition { status: "False".to_owned(), reason, message, ..Condition::default() }
 }
 
 /// With the times and the version that KKP's schema requires. A condition that says the same stays as it is.

@@ -8,12 +8,10 @@ use super::plan::{Need, Notice, Plan, poll, with_others};
 use super::wake::UNKNOWN_TIMEOUT;
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Unknown};
 use crate::cloud::{Instance, Inventory, Lifecycle, Verb};
+use crate::hive::conditions::reason::DRIFT;
 use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, reason};
 use crate::hive::data::Unit;
 use crate::text::{count, list, name_some};
-
-/// Reason of the report about instances that another party has started.
-const DRIFT: &str = "StartedWhileAsleep";
 
 /// Requeue delay of a cluster with a machine that cannot be put to sleep.
 const OBSTACLE: Duration = Duration::from_mins(1);

@@ -20,6 +20,7 @@ mod identity;
 mod kinds;
 mod obstacles;
 mod properties;
+mod quarter;
 mod shapes;
 mod time;
 mod wake;
@@ -116,6 +117,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         preflight_age: Some(Duration::ZERO),
         machines: None,
         unknown_for: Duration::MAX,
+        stopped: None,
         tried: None,
         failed_lists: 0,
         spoke: None,

@@ -1,0 +1,114 @@
+//! What one object says of its sleep in a period.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::ledger::{Ledger, LedgerError};
+use super::period::{Month, Period, Span, common, seconds};
+
+/// What one object says of its sleep.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Account {
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// The name under which bills have its machines.
+    pub resource: String,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Its cloud.
+    pub platform: String,
+    /// The cloud's region.
+    pub region: String,
+    /// Its ledger, if it has one that counts.
+    pub ledger: Option<Ledger>,
+    /// Why its ledger does not count.
+    pub dropped: Option<LedgerError>,
+    /// Since when it sleeps.
+    pub asleep_since: Option<Timestamp>,
+}
+
+/// A period of one object, in seconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The period as far as the object existed.
+    pub lived: u64,
+    /// Asleep.
+    pub asleep: u64,
+    /// Of a sleep that nothing proves; of days at most that of their months.
+    pub unknown: u64,
+    /// Asleep of machines, by type; a machine of no known type has none.
+    pub machines: BTreeMap<String, u64>,
+}
+
+impl Account {
+    /// The account of an object with this message of its ledger. Months to come are in no period that is asked for.
+    pub fn new(meta: &ObjectMeta, message: Option<&str>) -> Self {
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        let (ledger, dropped) = match message.map(|message| Ledger::of(message, uid, Timestamp::MAX)) {
+            None => (None, None),
+            Some(Ok(ledger)) => (Some(ledger), None),
+            Some(Err(error)) => (None, Some(error)),
+        };
+        let created = meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        Self { labels: meta.labels.clone().unwrap_or_default(), created, ledger, dropped, ..Self::default() }
+    }
+
+    /// What it says of a period. A sleep that has not ended counts up to now.
+    pub fn usage(&self, period: Period, now: Timestamp) -> Usage {
+        let span = period.span(now);
+        let lived = seconds(common(span, (self.created, Timestamp::MAX)));
+        let mut usage = match (&self.ledger, period) {
+            (None, _) => Usage::default(),
+            (Some(ledger), Period::Month(month)) => of_month(ledger, month),
+            (Some(ledger), Period::Since(day)) => of_days(ledger, day),
+        };
+        usage.add_current(self, span, now);
+        let asleep = usage.asleep.min(lived);
+        Usage { lived, asleep, unknown: usage.unknown.min(lived - asleep), ..usage }
+    }
+
+    /// Machines that sleep, or slept last; 1 if nothing is known of them.
+    pub fn size(&self) -> u64 {
+        self.ledger.iter().flat_map(Ledger::machines).map(|(_, count)| count).sum::<u64>().max(1)
+    }
+}
+
+fn of_month(ledger: &Ledger, month: Month) -> Usage {
+    let (asleep, unknown, machines) = ledger.of_month(month);
+    let machines = machines.into_iter().map(|(kind, seconds)| (kind.to_owned(), seconds)).collect();
+    Usage { asleep, unknown, machines, ..Usage::default() }
+}
+
+/// Days know no machines: they slept as in the rest of the month.
+fn of_days(ledger: &Ledger, first: Date) -> Usage {
+    let mut by_month: BTreeMap<Month, u64> = BTreeMap::new();
+    for (day, seconds) in ledger.of_days(first) {
+        *by_month.entry(Month::of(day)).or_default() += seconds;
+    }
+    let mut usage = Usage::default();
+    for (month, seconds) in by_month {
+        let of_month = of_month(ledger, month);
+        usage.asleep += seconds;
+        usage.unknown += of_month.unknown;
+        for (kind, slept) in of_month.machines {
+            let share = u128::from(slept) * u128::from(seconds) / u128::from(of_month.asleep.max(1));
+            *usage.machines.entry(kind).or_default() += u64::try_from(share).unwrap_or(u64::MAX);
+        }
+    }
+    usage
+}
+
+impl Usage {
+    fn add_current(&mut self, account: &Account, span: Span, now: Timestamp) {
+        let Some(since) = account.asleep_since.filter(|since| *since < now) else { return };
+        let counted = account.ledger.as_ref().and_then(Ledger::counted).unwrap_or(Timestamp::MIN);
+        let asleep = seconds(common(span, (since.max(counted).min(now), now)));
+        self.asleep += asleep;
+        for (kind, count) in account.ledger.iter().flat_map(Ledger::machines) {
+            *self.machines.entry(kind.to_owned()).or_default() += asleep * count;
+        }
+    }
+}

@@ -66,4 +66,8 @@ show kubectl hibernate resume demo --wait --timeout 3m
 instances
 show kubectl hibernate status demo
 
+step "What the sleeps have avoided"
+printf 'InstanceType,MarketPriceHourly\nm6i.xlarge,0.192\n' > "$world/prices.csv"
+show kubectl hibernate savings --prices "$world/prices.csv"
+
 everything_ends

@@ -75,6 +75,15 @@ async fn six_machines_of_each_cloud_sleep_and_wake_and_a_spot_machine_stays_the_
         }
         ensure!(machines(&cluster).await? == before, "a Machine was replaced on {platform:?}");
         called_once(&world, &cluster, platform).await?;
+        let kind = match platform {
+            Platform::Gcp => "e2-standard-4",
+            Platform::Azure => "Standard_D4s_v5",
+            _ => "bx2-4x16",
+        };
+        let args = ["savings", cluster.name(), "-n", cluster.namespace(), "-o", "json"];
+        let saved = world.plugin(&args).await?.json()?;
+        let (asleep, of_kind) = (&saved["total"]["asleepSeconds"], &saved["total"]["machineSeconds"][kind]);
+        ensure!(of_kind.as_u64().is_some() && of_kind.as_u64() == asleep.as_u64().map(|one| 6 * one), "{saved}");
         let calls = world.simulated(platform)?.calls().await?;
         let refused: Vec<_> = calls.iter().filter(|call| call.status >= 400).collect();
         ensure!(refused.is_empty(), "{platform:?}: {refused:?}");

@@ -76,6 +76,7 @@ mod rollout_kill_points;
 mod rollout_rules;
 mod rollout_upgrades;
 mod rollout_waves;
+mod savings;
 mod schedule_admission;
 mod schedule_clock;
 mod schedule_common;

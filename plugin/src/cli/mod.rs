@@ -6,6 +6,7 @@ mod layout;
 mod power;
 pub(crate) mod recover;
 pub(crate) mod rollout;
+pub(crate) mod savings;
 pub(crate) mod schedule;
 pub(crate) mod time;
 pub(crate) mod values;
@@ -22,6 +23,7 @@ pub(crate) use self::hub::HubArgs;
 use self::layout::{arranged, help};
 pub(crate) use self::power::{ActArgs, ResumeArgs, SleepArgs};
 use self::rollout::{RolloutArgs, RolloutFlags};
+use self::savings::SavingsArgs;
 use self::schedule::ScheduleArgs;
 use self::time::TimeFlags;
 pub(crate) use self::values::{
@@ -77,6 +79,9 @@ pub(crate) enum Command {
     /// Show the power state of targets and the transitions in progress
     #[command(before_help = help!("status-examples"), after_long_help = help!("status-output", "exit-codes"))]
     Status(StatusArgs),
+    /// Show how long targets slept, and what that avoided
+    #[command(before_help = help!("savings-examples"), after_long_help = help!("savings", "exit-codes"))]
+    Savings(SavingsArgs),
     /// Pause, resume, accept, retry, abort or undo a rollout
     #[command(before_help = help!("rollout-examples"), after_long_help = help!("rollout-names", "exit-codes"))]
     Rollout(RolloutArgs),

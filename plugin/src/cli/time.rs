@@ -23,7 +23,7 @@ pub(crate) struct TimeFlags {
     /// Until when, such as 18:00 or "tomorrow 08:00"
     ///
     /// 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 (the next one) or "tomorrow 08:00".
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", hide_short_help = true)]
     until: Option<String>,
 }
 

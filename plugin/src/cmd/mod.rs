@@ -11,6 +11,7 @@ mod power_plan;
 pub(crate) mod recover;
 mod rewrite;
 mod rollout;
+mod savings;
 mod schedule;
 mod status;
 
@@ -58,6 +59,7 @@ pub(crate) async fn run(own: Kinds, cli: &Cli) -> Result<Exit, Problem> {
         Some(Command::Kinds(args)) => kinds::run(own, (kinds, file.as_deref()), args, &cli.hub).await,
         Some(Command::Check(args)) => check::run(kinds, args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
+        Some(Command::Savings(args)) => savings::run(kinds, args, &cli.hub).await,
         Some(Command::Rollout(args)) => rollout::run(kinds, args, &cli.hub).await,
         Some(Command::Schedule(args)) => schedule::run(kinds, args, &cli.hub).await,
         Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {

@@ -2,6 +2,7 @@
 
 pub(crate) mod fdb;
 pub(crate) mod kinds_file;
+pub(crate) mod prices;
 pub(crate) mod reverts;
 pub(crate) mod untouched;
 pub(crate) mod wake;
@@ -19,6 +20,8 @@ pub(crate) static LEASE: Kind = Kind::namespaced("coordination.k8s.io", &["v1"],
 /// What defines a kind of an operator.
 pub(crate) static DEFINITIONS: Kind =
     Kind::cluster_scoped("apiextensions.k8s.io", &["v1"], "CustomResourceDefinition", "customresourcedefinitions");
+/// Text that a hub keeps.
+pub(crate) static CONFIG_MAPS: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps");
 /// How long a Lease is held, if it does not say.
 const HELD: i64 = 15;
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::view::{StepRecord, View};
+use crate::savings::usage::Account;
 
 /// The state of a target. Later versions only add fields; fields without a value are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -75,6 +76,9 @@ pub struct Record {
     /// The schedule that governs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Governed>,
+    /// What it says of its sleep; none for kinds without a ledger.
+    #[serde(skip)]
+    pub account: Option<Account>,
     /// What only one kind has: further fields of the same object.
     #[serde(flatten)]
     pub more: BTreeMap<&'static str, Value>,

@@ -14,6 +14,8 @@ use super::sleep_reader::RowObject;
 use super::sleep_row::SleepRow;
 use crate::annotation::{annotation, keys, protected};
 use crate::power::Power;
+use crate::savings::period::Period;
+use crate::savings::report::length;
 
 /// A kind that can be put to sleep.
 #[derive(Debug)]
@@ -203,6 +205,16 @@ pub const PLATFORM: Column =
 
 /// The part of the cloud.
 pub const REGION: Column = Column { header: "REGION", cell: |record, _| record.region.clone().unwrap_or_default() };
+
+/// How much of the last 30 days a target was asleep.
+pub const ASLEEP: Column = Column { header: "ASLEEP-30D", cell: asleep };
+
+fn asleep(record: &Record, now: Timestamp) -> String {
+    let Some(account) = &record.account else { return String::new() };
+    let usage = account.usage(Period::last_days(30, now), now);
+    let share = (usage.asleep * 100).checked_div(usage.lived);
+    share.map(|share| format!("{} ({share}%)", length(usage.asleep))).unwrap_or_default()
+}
 
 /// How large a target is and how far it has come: instances of a cluster, replicas of a workload.
 pub const INSTANCES: Column = Column { header: "INSTANCES", cell: |record, _| instances(record) };

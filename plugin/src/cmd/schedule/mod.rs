@@ -8,7 +8,7 @@ mod next;
 use hub::{HubClient, Resource, is_name, is_namespace};
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::kinds::{CLUSTER_SCHEDULE, Kind, Kinds, SCHEDULE, ShownKind};
+use shared::kinds::{CLUSTER_SCHEDULE, Kinds, SCHEDULE, ShownKind};
 use shared::power::Power;
 use shared::schedule::api::{CalendarReference, ScheduledPower};
 use shared::schedule::calendar::{self, Holiday};
@@ -22,12 +22,12 @@ use crate::cli::HubArgs;
 use crate::cli::schedule::{ScheduleArgs, ScheduleVerb, SkipArgs};
 use crate::error::{Exit, Problem, ScheduleError};
 use crate::output::age::local;
+use crate::read::CONFIG_MAPS;
 
 /// Both kinds: what a name without a type is looked up in first comes first.
 const KINDS: [&ShownKind; 2] = [&SCHEDULE, &CLUSTER_SCHEDULE];
 /// The days of each calendar of a schedule.
 type Calendars = Vec<Vec<Holiday>>;
-static CONFIG_MAP: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps");
 
 /// Runs `schedule VERB`.
 ///
@@ -113,7 +113,7 @@ async fn calendar(hub: &HubClient, namespace: &str, reference: &CalendarReferenc
     if !is_name(config_map) || !is_namespace(namespace) {
         return Err(format!("found {namespace}/{config_map}, must be the name of a ConfigMap"));
     }
-    let found = hub.get(Resource::preferred(&CONFIG_MAP), namespace, config_map).await;
+    let found = hub.get(Resource::preferred(&CONFIG_MAPS), namespace, config_map).await;
     let found = found.map_err(|error| error.to_string())?;
     let text = found["data"].get(key).and_then(Value::as_str);
     calendar::of_key(&format!("ConfigMap {namespace}/{config_map}"), key, text)

@@ -4,7 +4,7 @@ mod fdb;
 mod pools;
 mod printer;
 mod rollouts;
-mod schedule;
+pub(super) mod schedule;
 mod schedules;
 mod table;
 mod upgrades;

@@ -43,7 +43,8 @@ fn wake(record: &Record, now: Timestamp) -> Option<String> {
     })
 }
 
-fn hold(record: &Record, now: Timestamp) -> Option<String> {
+/// `held awake for 4h by alice`.
+pub(crate) fn hold(record: &Record, now: Timestamp) -> Option<String> {
     let text = record.hold_awake_until.as_deref()?;
     let by = record.hold_awake_by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
     match format::time(text) {

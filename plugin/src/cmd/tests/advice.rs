@@ -62,6 +62,7 @@ fn of_targets(error: &UsageError) -> &'static [&'static str] {
         | UsageError::SelectorAndAll
         | UsageError::NothingToPlan(_)
         | UsageError::NothingToForce(_)
+        | UsageError::NoLedger(_)
         | UsageError::NeedsYes(_) => &[],
     }
 }

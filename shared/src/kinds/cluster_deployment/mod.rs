@@ -14,9 +14,10 @@ use serde_json::Value;
 use super::kind::Kind;
 use super::lifecycle::{Advice, Change, HubFacts, HubFindings, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
-use super::row::{ByDefault, Column, INSTANCES, PLATFORM, REGION, Reader, Rival, STOP_START, TargetKind};
+use super::row::{ASLEEP, ByDefault, Column, INSTANCES, PLATFORM, REGION, Reader, Rival, STOP_START, TargetKind};
 use super::view::View;
 use crate::admission::Settings;
+use crate::hive::account::account;
 use crate::hive::api::ClusterDeployment;
 use crate::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
 use crate::hive::preflight::objects;
@@ -45,6 +46,7 @@ pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
         INSTANCES,
         Column { header: "HIBERNATE-AFTER", cell: |record, _| record.hibernate_after.clone().unwrap_or_default() },
         Column { header: "FIRES-AT", cell: fires_at },
+        ASLEEP,
     ],
     warnings: |_, _| Vec::new(),
     confirmation: None,
@@ -91,6 +93,7 @@ impl Lifecycle for ClusterDeployment {
             region: self.spec.platform.region().map(str::to_owned),
             hibernate_after: self.spec.hibernate_after.clone(),
             fires_at: details::fires_at(self),
+            account: Some(account(self)),
             ..record
         }
     }

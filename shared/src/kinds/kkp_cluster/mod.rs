@@ -19,7 +19,7 @@ use self::state::{certificates, more, warnings};
 use super::kind::Kind;
 use super::lifecycle::{Change, HubFacts, HubFindings, Intent, Lifecycle, Progress, TargetError};
 use super::record::Record;
-use super::row::{ByDefault, Column, Deadlines, Elsewhere, PLATFORM, Plan, REGION, Reader, TargetKind};
+use super::row::{ASLEEP, ByDefault, Column, Deadlines, Elsewhere, PLATFORM, Plan, REGION, Reader, TargetKind};
 use super::view::View;
 use crate::admission::Settings;
 use crate::kkp::api::{Cluster, NAMESPACE_PREFIX};
@@ -48,6 +48,7 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
         Column { header: "LOAD-BALANCERS", cell: |record, _| state::remaining(record, "loadBalancers") },
         Column { header: "CERTIFICATES", cell: certificates },
         Column { header: "PAUSED-BY", cell: |record, _| more(record, "pausedBy") },
+        ASLEEP,
     ],
     warnings,
     confirmation: Some(&Dehydration),

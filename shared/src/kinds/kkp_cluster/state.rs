@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::annotation::format;
 use crate::kinds::record::Record;
 use crate::kkp::api::Cluster;
-use crate::kkp::keys;
+use crate::kkp::ledger::account;
 use crate::kkp::pause::is_paused_by_us;
-use crate::kkp::record;
+use crate::kkp::{keys, record};
 
 /// How long before the first certificate expires `status` warns.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
@@ -23,6 +23,7 @@ pub(super) fn describe(cluster: &Cluster, mut record: Record) -> Record {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     record.platform = text(&cluster.spec.cloud.provider_name);
     record.region = text(&cluster.spec.cloud.dc);
+    record.account = Some(account(cluster));
     let paused_by = paused_by(cluster, None);
     let pause_reason = cluster.spec.pause_reason.as_deref().filter(|_| cluster.spec.pause).unwrap_or_default(); // row 13
     for (key, value) in [

@@ -1,0 +1,312 @@
+//! `savings`: what sleep has avoided.
+
+use std::io::{IsTerminal, stdout};
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde_json::json;
+use shared::annotation::format;
+use shared::kinds::Kinds;
+use shared::savings::period::Period;
+use shared::savings::prices::Prices;
+use shared::savings::report::{self, By, Row, Sleeper, length};
+use view::target::TargetState;
+use view::{Item, Listing};
+
+use super::status::schedule;
+use crate::cli::savings::{SavingsArgs, SavingsOutput};
+use crate::cli::{HubArgs, time};
+use crate::connect::connect;
+use crate::error::{Exit, Problem, UsageError};
+use crate::output::{self, nothing_found};
+use crate::read::prices;
+use crate::select::{Flags, parse};
+
+/// Cells of a bar.
+const BAR: u64 = 10;
+/// What no price says, once.
+const NOT_SAVED: &str = "list prices of machines alone: Reserved Instances and Savings Plans are paid all the same, and volumes, \
+                         addresses and load balancers stay billed";
+
+/// Runs the command.
+///
+/// # Errors
+/// When nothing can be asked at all, or prices cannot be used. Failures of single objects are printed and counted.
+pub(crate) async fn run(kinds: Kinds, args: &SavingsArgs, hub_args: &HubArgs) -> Result<Exit, Problem> {
+    let flags = Flags { lists: true, ..Flags::new(hub_args, false) };
+    let query = parse(kinds, &args.targets, flags)?;
+    let hub = connect(hub_args)?;
+    let now = time::now().timestamp();
+    let Listing { items, failures, .. } = view::list(&hub, &query).await;
+    let targets = items.iter().filter_map(|item| if let Item::Target(target) = item { Some(&**target) } else { None });
+    let targets: Vec<&TargetState> = targets.collect();
+    let names_others = query.is_typed || !query.names.is_empty();
+    if let Some(other) = targets.iter().find(|target| names_others && target.record.account.is_none()) {
+        return Err(UsageError::NoLedger(other.row.kind.full_name(&other.record.name)).into());
+    }
+    let sleepers: Vec<Sleeper> =
+        targets.iter().filter_map(|target| sleeper(target, hub_args.all_namespaces, now)).collect();
+    let failures = failures.into_iter().filter(|failure| !failure.is_unseen);
+    let exits: Vec<Exit> = failures.map(|failure| output::failed(&failure.into())).collect();
+    if let Some(path) = &args.check_prices {
+        let checked = check(path, &sleepers)?;
+        return Ok(Exit::of(exits.into_iter().chain((checked != Exit::Done).then_some(checked))));
+    }
+    let prices = prices::prices(&hub, args.prices.as_deref()).await?;
+    let period = args.month.map_or_else(|| Period::last_days(args.since, now), Period::Month);
+    let (rows, total) = report::rows(&sleepers, &args.by, period, prices.as_ref(), now);
+    let report = Report { rows, total, prices, period, now };
+    match args.output {
+        SavingsOutput::Table if report.rows.is_empty() && exits.is_empty() => {
+            output::note(&nothing_found(query.searched(&hub)));
+        }
+        SavingsOutput::Table => {
+            report.table(&args.by, stdout().is_terminal()).iter().for_each(|line| output::line(line));
+            output::note(&report.footer());
+        }
+        SavingsOutput::Csv => output::text(&report.csv()),
+        format => report.structured(format == SavingsOutput::Json),
+    }
+    Ok(Exit::of(exits))
+}
+
+/// What is printed.
+struct Report {
+    rows: Vec<Row>,
+    total: Row,
+    prices: Option<Prices>,
+    period: Period,
+    now: Timestamp,
+}
+
+fn sleeper(TargetState { record, .. }: &TargetState, everywhere: bool, now: Timestamp) -> Option<Sleeper> {
+    let name = match record.namespace.as_str() {
+        namespace if everywhere && !namespace.is_empty() => format!("{namespace}/{}", record.name),
+        _ => record.name.clone(),
+    };
+    let account = record.account.clone()?;
+    let schedule = record.schedule.as_ref().map(|_| schedule::name(record));
+    Some(Sleeper { name, namespace: record.namespace.clone(), account, schedule, held: schedule::hold(record, now) })
+}
+
+/// Names what is wrong with a file, and the machines of these targets that it has no price for.
+fn check(path: &Path, sleepers: &[Sleeper]) -> Result<Exit, Problem> {
+    let prices = match prices::of_file(path)? {
+        Ok(prices) => prices,
+        Err(errors) => {
+            for error in errors {
+                output::error(&format!("{}: {error}", path.display()));
+            }
+            return Ok(Exit::Error);
+        }
+    };
+    output::line(&format!("{}: {} prices in {}", path.display(), prices.count(), prices.currency));
+    let unpriced = report::unpriced(sleepers, &prices);
+    for ((kind, region), machines) in &unpriced {
+        let region = if region.is_empty() { "any region" } else { region };
+        output::error(&format!("no price of {kind} in {region}: {machines} machines sleep or slept last"));
+    }
+    Ok(if unpriced.is_empty() { Exit::Done } else { Exit::Error })
+}
+
+impl Report {
+    fn table(&self, by: &By, has_bar: bool) -> Vec<String> {
+        let (name, of_clusters) = match by {
+            By::Target => ("NAME", true),
+            By::Namespace => ("NAMESPACE", true),
+            By::Label(_) => ("LABEL", true),
+            By::Platform => ("PLATFORM", true),
+            By::Type => ("TYPE", false),
+        };
+        let columns = [
+            (name, true),
+            ("TARGETS", *by != By::Target && of_clusters),
+            ("ASLEEP", of_clusters),
+            ("SHARE", of_clusters),
+            ("", has_bar && of_clusters),
+            ("UNKNOWN", of_clusters),
+            ("MACHINE-HOURS", true),
+            ("AVOIDED", self.prices.is_some()),
+            ("PRICED", self.prices.is_some()),
+            ("COULD-SLEEP", of_clusters),
+            ("NOTES", *by == By::Target),
+        ];
+        let total = (self.rows.len() > 1).then_some(&self.total);
+        let rows = self.rows.iter().chain(total).map(|row| {
+            let cells = cells(row);
+            cells.into_iter().zip(columns).filter_map(|(cell, (_, shown))| shown.then_some(cell)).collect()
+        });
+        let head: Vec<&str> = columns.iter().filter_map(|(head, shown)| shown.then_some(*head)).collect();
+        output::table(&head, rows)
+    }
+
+    fn footer(&self) -> String {
+        let currency = self.prices.as_ref().map(|prices| format!(", amounts in {}", prices.currency));
+        format!("{}{}; {NOT_SAVED}", self.period, currency.unwrap_or_default())
+    }
+
+    fn structured(&self, is_json: bool) {
+        let (from, to) = self.period.span(self.now);
+        let mut list = output::list("SavingsList", &self.rows);
+        let currency = self.prices.as_ref().map(|prices| &prices.currency);
+        for (key, value) in [
+            ("from", json!(format::seconds(from))),
+            ("to", json!(format::seconds(to))),
+            ("currency", json!(currency)),
+            ("total", json!(self.total)),
+        ] {
+            list[key] = value;
+        }
+        output::structured(&view::known(list), is_json);
+    }
+
+    /// FOCUS names its columns; ours begin with `x_`. None of them is a billed or an effective cost.
+    fn csv(&self) -> String {
+        let (from, to) = self.period.span(self.now);
+        let currency = self.prices.as_ref().map_or("", |prices| &prices.currency);
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let head = [
+            "ChargePeriodStart",
+            "ChargePeriodEnd",
+            "ResourceId",
+            "ResourceName",
+            "ProviderName",
+            "RegionId",
+            "PricingCurrency",
+            "x_Namespace",
+            "x_Targets",
+            "x_AsleepSeconds",
+            "x_UnknownSeconds",
+            "x_MachineType",
+            "x_MachineSeconds",
+            "x_AvoidedListCost",
+        ];
+        // A row whose machines are not known has one line all the same.
+        let lines = self.rows.iter().flat_map(|row| {
+            let none = row.machine_seconds.is_empty().then(|| (String::new(), 0));
+            let types = row.machine_seconds.iter().map(|(kind, seconds)| (kind.clone(), *seconds)).chain(none);
+            types.map(move |(kind, seconds)| (row, kind, seconds))
+        });
+        // A vector takes every byte.
+        drop(writer.write_record(head));
+        for (row, kind, seconds) in lines {
+            let (namespace, platform, region, resource) = &row.place;
+            let cost = self.prices.as_ref().and_then(|prices| prices.cost(&kind, region, seconds));
+            drop(writer.write_record([
+                &format::seconds(from),
+                &format::seconds(to),
+                resource,
+                &row.name,
+                platform,
+                region,
+                currency,
+                namespace,
+                &row.targets.to_string(),
+                &row.asleep_seconds.to_string(),
+                &row.unknown_seconds.to_string(),
+                &literal(&kind),
+                &seconds.to_string(),
+                &cost.map(|cost| cost.to_string()).unwrap_or_default(),
+            ]));
+        }
+        String::from_utf8_lossy(&writer.into_inner().unwrap_or_default()).into_owned()
+    }
+}
+
+fn cells(row: &Row) -> [String; 11] {
+    let percent = |share: Option<u64>| share.map(|share| format!("{share}%")).unwrap_or_default();
+    let filled = row.share().unwrap_or_default() * BAR / 100;
+    let bar = (0..BAR).map(|at| if at < filled { '█' } else { '░' }).collect();
+    let could = if row.possible_seconds > 0 { length(row.possible_seconds) } else { String::new() };
+    [
+        row.name.clone(),
+        row.targets.to_string(),
+        length(row.asleep_seconds),
+        percent(row.share()),
+        bar,
+        length(row.unknown_seconds),
+        length(row.machines()),
+        row.avoided_at_list_prices.clone().unwrap_or_default(),
+        percent(row.priced()),
+        could,
+        row.notes.join(", "),
+    ]
+}
+
+/// A spreadsheet takes some texts for formulas. Types are a cloud's words.
+fn literal(text: &str) -> String {
+    if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::savings::ledger::{Group, Ledger, Sleep};
+    use shared::savings::usage::Account;
+
+    use super::*;
+
+    const UID: &str = "0b6f2c1e-3f53-4a51-8d6b-0d3f7a1c9e55";
+    const PRICES: &str = "InstanceType,Region,AssetClass,MarketPriceHourly\n\
+                          m6i.xlarge,us-east-1,node,0.192\nr6i.xlarge,us-east-1,node,0.192\n";
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    /// A week from Monday to Monday: one cluster sleeps in its nights and its weekend.
+    fn report() -> Report {
+        let mut ledger = Ledger::new(UID);
+        for (from, to) in
+            [("02T00", "02T08"), ("02T18", "03T08"), ("03T18", "04T08"), ("04T18", "05T08"), ("05T18", "06T08")]
+                .into_iter()
+                .chain([("06T18", "09T00")])
+        {
+            let span = (at(&format!("2026-11-{from}:00:00Z")), at(&format!("2026-11-{to}:00:00Z")));
+            let group = |kind: &str| Group { kind: kind.to_owned(), count: 3, asleep: span };
+            ledger.add(&Sleep { span, asleep: span, machines: vec![group("m6i.xlarge"), group("r6i.xlarge")] });
+        }
+        let account = |ledger| Account {
+            platform: "aws".to_owned(),
+            region: "us-east-1".to_owned(),
+            resource: "dev-x7k2p".to_owned(),
+            created: at("2026-11-02T00:00:00Z"),
+            ledger,
+            ..Account::default()
+        };
+        let sleeper = |namespace: &str, name: &str, ledger, schedule: Option<&str>| Sleeper {
+            name: format!("{namespace}/{name}"),
+            namespace: namespace.to_owned(),
+            account: account(ledger),
+            schedule: schedule.map(str::to_owned),
+            ..Sleeper::default()
+        };
+        let all = [sleeper("team", "dev", Some(ledger), Some("nights")), sleeper("prod", "shop", None, None)];
+        let (now, period) = (at("2026-11-09T00:00:00Z"), Period::Month("2026-11".parse().unwrap()));
+        let prices = Prices::read(PRICES).unwrap();
+        let (rows, total) = report::rows(&all, &By::Target, period, Some(&prices), now);
+        Report { rows, total, prices: Some(prices), period, now }
+    }
+
+    #[test]
+    fn the_example_of_the_docs_is_what_the_program_prints() {
+        let docs = include_str!("../../../docs/savings.md");
+        let shown: Vec<&str> = docs.split("```").nth(1).unwrap().lines().skip(2).collect();
+        assert_eq!(report().table(&By::Target, false), shown);
+        let text = "118 hours: 708 machine hours, 135.94 USD at list prices, 70 % of the week";
+        assert!(docs.replace('\n', " ").contains(text));
+    }
+
+    #[test]
+    fn a_terminal_gets_bars_and_a_bill_gets_a_line_per_type() {
+        let lines = report().table(&By::Target, true);
+        assert!(lines[2].contains("118h     70%     ███████░░░"), "{lines:#?}");
+        let text = report().csv();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 4, "{text}");
+        assert_eq!(
+            lines[2],
+            "2026-11-01T00:00:00Z,2026-11-09T00:00:00Z,dev-x7k2p,team/dev,aws,us-east-1,USD,team,1,424800,0,m6i.xlarge,1274400,67.97"
+        );
+        assert_eq!(literal("=cmd"), "'=cmd");
+    }
+}

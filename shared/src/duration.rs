@@ -136,6 +136,16 @@ fn decimal(value: u128, unit: u128) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// `118h`, or `12m` or `38s` below an hour: rounded down.
+pub fn hours(seconds: u64) -> String {
+    match seconds {
+        0 => "0h".to_owned(),
+        1..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        _ => format!("{}h", seconds / 3_600),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -49,7 +49,7 @@ async fn sleeps_are_counted_and_a_forged_ledger_is_dropped_by_name() -> Result<(
     let world = World::shared().await?;
     let cluster = running(&world, "saving", ClusterOptions::of_size(6)).await?;
     let before = savings(&world, &cluster, &[]).await?;
-    ensure!(before["items"][0]["notes"] == json!(["never slept", "no schedule"]), "{before}");
+    ensure!(before["items"][0]["notes"] == json!(["no sleep in period", "no schedule"]), "{before}");
 
     sleep_and_wake(&world, &cluster).await?;
     let once = savings(&world, &cluster, &[]).await?;
@@ -74,7 +74,8 @@ async fn sleeps_are_counted_and_a_forged_ledger_is_dropped_by_name() -> Result<(
         let notes = shown["items"][0]["notes"].as_array().context("notes")?;
         ensure!(notes.contains(&json!(note)) && shown["total"]["asleepSeconds"] == 0, "{shown}");
         sleep_and_wake(&world, &cluster).await?;
-        let text = format!("condition {LEDGER} did not count and was made anew: {why}");
+        let text =
+            format!("condition {LEDGER} does not count: {why}; a new one was started, and its earlier months are lost");
         testbed::eventually(SOON, "the Event", async || {
             let found = written.list(&ListParams::default()).await?;
             let is_it = |event: &Event| event.message.as_deref() == Some(text.as_str());

@@ -70,7 +70,7 @@ impl Driver for Ec2 {
             selector: format!("tag kubernetes.io/cluster/{}=owned in {}", cluster.infra_id, self.account.region()),
             lifecycle: Lifecycle::StopStart,
             provider_ids: ProviderIds { prefix: "aws:///", id_prefix: "i-" },
-            dates_starts: true,
+            reports_start_time: true,
             terminates_spot: true,
             ..Profile::default()
         }

@@ -6,10 +6,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use shared::cloud::{CloudErrorKind, InstanceState};
 use shared::read::lenient;
-use shared::text::sanitize_to;
-
-/// Characters of the name of a size.
-const MAX_SIZE: usize = 40;
 
 /// One page of a list.
 #[derive(Deserialize)]
@@ -130,7 +126,7 @@ impl ListedInstance {
 
     pub(crate) fn model(&self) -> Model {
         let is_ephemeral = self.properties.storage_profile.os_disk.diff_disk_settings.is_some();
-        Model { is_ephemeral, size: sanitize_to(&self.properties.hardware_profile.vm_size, MAX_SIZE) }
+        Model { is_ephemeral, size: self.properties.hardware_profile.vm_size.clone() }
     }
 
     pub(crate) fn view(&self) -> &View {

@@ -128,7 +128,7 @@ impl Cloud for Account {
         Profile {
             selector: format!("the names {}-* in project {}", cluster.infra_id, self.project),
             provider_ids: ProviderIds { prefix: "gce://", id_prefix: "" },
-            dates_starts: true,
+            reports_start_time: true,
             ..Profile::default()
         }
     }

@@ -8,8 +8,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use server::metrics::Declare as _;
+use shared::savings::history::SleepHistory;
 use shared::savings::ledger::Ledger;
-use shared::savings::usage::Account;
+use shared::text::sanitize_to;
 
 use super::Label;
 use crate::runtime::{Key, hash};
@@ -17,8 +18,10 @@ use crate::runtime::{Key, hash};
 /// Machines by platform, region and type.
 type Place = [Label<String>; 3];
 
-/// Places that are told apart: clouds and their tenants choose the words.
+/// Combinations of labels: clouds and their tenants choose the words.
 const MAX_PLACES: usize = 300;
+/// Characters of a word.
+const MAX_WORD: usize = 40;
 
 pub struct SavingsMetrics {
     seconds: Family<[Label<String>; 1], Counter>,
@@ -31,38 +34,36 @@ pub struct SavingsMetrics {
 
 impl SavingsMetrics {
     pub(super) fn new(registry: &mut Registry) -> Self {
+        let seconds = "Seconds asleep of completed sleeps, by platform";
+        let machine_seconds = "Machine seconds asleep of completed sleeps, by platform, region and type";
+        let machines = "Machines of sleeping targets, by platform, region and type";
         Self {
-            seconds: registry
-                .add("asleep_seconds", "Seconds that targets were asleep, by platform, once they are awake"),
-            machine_seconds: registry
-                .add("machine_asleep_seconds", "The same of machines, by platform, region and type"),
-            machines: registry.add("machines_asleep", "Machines that are asleep, by platform, region and type"),
+            seconds: registry.add("asleep_seconds", seconds),
+            machine_seconds: registry.add("machine_asleep_seconds", machine_seconds),
+            machines: registry.add("machines_asleep", machines),
             counted: Mutex::default(),
             places: Mutex::default(),
         }
     }
 
     /// Counts what a write has added to the ledger of a target.
-    pub fn slept(&self, before: &Account, after: &Account) {
-        let totals = |account: &Account| account.ledger.as_ref().map(Ledger::totals).unwrap_or_default();
-        let ((asleep_before, machines_before), (asleep, machines)) = (totals(before), totals(after));
-        if asleep > asleep_before {
-            let platform = [("platform", after.platform.clone())];
-            self.seconds.get_or_create_owned(&platform).inc_by(asleep - asleep_before);
+    pub fn ledger_written(&self, before: &SleepHistory, after: &SleepHistory) {
+        let Some(ledger) = &after.ledger else { return };
+        let (asleep, machines) = ledger.added_since(before.ledger.as_ref());
+        if asleep > 0 {
+            let [platform, ..] = self.place(after, "");
+            self.seconds.get_or_create_owned(&[platform]).inc_by(asleep);
         }
-        for (kind, seconds) in machines {
-            let added = seconds.saturating_sub(machines_before.get(&kind).copied().unwrap_or_default());
-            if added > 0 {
-                self.machine_seconds.get_or_create_owned(&self.place(after, &kind)).inc_by(added);
-            }
+        for (kind, added) in machines.into_iter().filter(|(_, added)| *added > 0) {
+            self.machine_seconds.get_or_create_owned(&self.place(after, &kind)).inc_by(added);
         }
     }
 
-    /// Counts the machines of a target while it sleeps.
-    pub fn count(&self, target: &Key, account: &Account) {
-        let machines = account.ledger.iter().flat_map(Ledger::machines).filter(|(_, count)| *count > 0);
-        let asleep = machines.filter(|_| account.asleep_since.is_some());
-        let asleep = asleep.map(|(kind, count)| (self.place(account, kind), i64::try_from(count).unwrap_or(i64::MAX)));
+    /// Sets the machines of a target: those that sleep.
+    pub fn set_machines(&self, target: &Key, history: &SleepHistory) {
+        let machines = history.ledger.iter().flat_map(Ledger::machines).filter(|(_, count)| *count > 0);
+        let asleep = machines.filter(|_| history.asleep_since.is_some());
+        let asleep = asleep.map(|(kind, count)| (self.place(history, kind), i64::try_from(count).unwrap_or(i64::MAX)));
         self.replace(target, asleep.collect());
     }
 
@@ -73,7 +74,8 @@ impl SavingsMetrics {
 
     /// Leadership was lost.
     pub fn forget_all(&self) {
-        self.counted.lock().clear();
+        let mut counted = self.counted.lock();
+        counted.clear();
         self.machines.clear();
     }
 
@@ -90,11 +92,12 @@ impl SavingsMetrics {
         }
     }
 
-    fn place(&self, account: &Account, kind: &str) -> Place {
+    fn place(&self, history: &SleepHistory, kind: &str) -> Place {
         let place = |platform: &str, region: &str, kind: &str| {
-            [("platform", platform.to_owned()), ("region", region.to_owned()), ("type", kind.to_owned())]
+            [("platform", platform), ("region", region), ("type", kind)]
+                .map(|(name, word)| (name, sanitize_to(word, MAX_WORD)))
         };
-        let wanted = place(&account.platform, &account.region, kind);
+        let wanted = place(&history.platform, &history.region, kind);
         let mut places = self.places.lock();
         if places.len() < MAX_PLACES || places.contains(&wanted) {
             places.insert(wanted.clone());
@@ -108,27 +111,27 @@ impl SavingsMetrics {
 mod tests {
     use super::*;
 
-    fn account(kind: &str, count: u64) -> Account {
+    fn history(kind: &str, count: u64) -> SleepHistory {
         let mut ledger = Ledger::new("u");
-        ledger.fell_asleep([(kind.to_owned(), count)]);
+        ledger.begin_sleep([(kind.to_owned(), count)]);
         let asleep_since = Some("2026-11-29T18:00:00Z".parse().unwrap());
-        Account { platform: "aws".to_owned(), ledger: Some(ledger), asleep_since, ..Account::default() }
+        SleepHistory { platform: "aws".to_owned(), ledger: Some(ledger), asleep_since, ..SleepHistory::default() }
     }
 
     #[test]
     fn machines_count_while_they_sleep_and_words_are_bounded() {
         let metrics = SavingsMetrics::new(&mut Registry::default());
         let key = |name: &str| ("x".to_owned(), name.to_owned());
-        let found = |kind: &str| metrics.machines.get_or_create_owned(&metrics.place(&account(kind, 1), kind)).get();
-        metrics.count(&key("a"), &account("m6i.xlarge", 3));
-        metrics.count(&key("a"), &account("m6i.xlarge", 3));
-        metrics.count(&key("b"), &account("m6i.xlarge", 2));
+        let found = |kind: &str| metrics.machines.get_or_create_owned(&metrics.place(&history(kind, 1), kind)).get();
+        metrics.set_machines(&key("a"), &history("m6i.xlarge", 3));
+        metrics.set_machines(&key("a"), &history("m6i.xlarge", 3));
+        metrics.set_machines(&key("b"), &history("m6i.xlarge", 2));
         assert_eq!(found("m6i.xlarge"), 5);
-        metrics.count(&key("b"), &Account { asleep_since: None, ..account("m6i.xlarge", 2) });
+        metrics.set_machines(&key("b"), &SleepHistory { asleep_since: None, ..history("m6i.xlarge", 2) });
         metrics.forget(&key("a"));
         assert_eq!(found("m6i.xlarge"), 0);
         for at in 0..2 * MAX_PLACES {
-            metrics.count(&key("c"), &account(&format!("type-{at}"), 1));
+            metrics.set_machines(&key("c"), &history(&format!("type-{at}"), 1));
         }
         assert_eq!(metrics.places.lock().len(), MAX_PLACES);
     }

@@ -79,7 +79,7 @@ pub(crate) enum Command {
     /// Show the power state of targets and the transitions in progress
     #[command(before_help = help!("status-examples"), after_long_help = help!("status-output", "exit-codes"))]
     Status(StatusArgs),
-    /// Show how long targets slept, and what that avoided
+    /// Show hours asleep and the list cost that they avoided
     #[command(before_help = help!("savings-examples"), after_long_help = help!("savings", "exit-codes"))]
     Savings(SavingsArgs),
     /// Pause, resume, accept, retry, abort or undo a rollout

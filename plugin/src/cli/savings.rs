@@ -13,20 +13,20 @@ pub(crate) struct SavingsArgs {
     /// Targets [default: all clusters in the namespace]
     #[arg(value_name = "NAME | TYPE/NAME | TYPE")]
     pub(crate) targets: Vec<String>,
-    /// Group by target, namespace, platform, type (of machine), or label=KEY
+    /// Group by target, namespace, platform, type (instance type), or label=KEY
     #[arg(long, default_value = "target", value_parser = by)]
     pub(crate) by: By,
-    /// A month in UTC, such as 2026-11
+    /// Report a UTC month, such as 2026-11
     #[arg(long, conflicts_with = "since", value_parser = str::parse::<Month>)]
     pub(crate) month: Option<Month>,
-    /// The last days, 31d at most
+    /// Report the last days, today included: 1d to 31d
     #[arg(long, value_name = "DAYS", default_value = "30d", value_parser = days)]
     pub(crate) since: u8,
-    /// List prices: CSV with Kubecost's columns [default: those on the hub]
+    /// CSV of list prices [default: those on the hub]
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// Check a file of prices, and name the types of machines without one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["prices", "by", "output"])]
+    /// Check a CSV of list prices, and name the instance types that lack one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prices", "by", "month", "since", "output"])]
     pub(crate) check_prices: Option<PathBuf>,
     /// Format
     #[arg(long, short = 'o', value_enum, default_value_t = SavingsOutput::Table, value_name = "FORMAT")]
@@ -42,7 +42,7 @@ pub(crate) enum SavingsOutput {
     Json,
     // The documented list
     Yaml,
-    // A line per row and type of machine, to join with a bill
+    // A line per row and instance type
     Csv,
 }
 
@@ -62,5 +62,5 @@ fn by(text: &str) -> Result<By, String> {
 fn days(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('d').and_then(|number| number.parse().ok());
     let is_kept = |days: &u8| *days > 0 && usize::from(*days) <= MAX_DAYS;
-    number.filter(is_kept).ok_or_else(|| format!("must be 1d to {MAX_DAYS}d; of more, --month reports a month"))
+    number.filter(is_kept).ok_or_else(|| format!("must be 1d to {MAX_DAYS}d; for a longer period, use --month"))
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde_json::json;
 use shared::annotation::format;
+use shared::duration::hours;
 use shared::kinds::Kinds;
 use shared::savings::period::Period;
 use shared::savings::prices::Prices;
-use shared::savings::report::{self, By, Row, Sleeper, length};
+use shared::savings::report::{self, By, Reported, Row};
 use view::target::TargetState;
 use view::{Item, Listing};
 
@@ -24,9 +25,9 @@ use crate::select::{Flags, parse};
 
 /// Cells of a bar.
 const BAR: u64 = 10;
-/// What no price says, once.
-const NOT_SAVED: &str = "list prices of machines alone: Reserved Instances and Savings Plans are paid all the same, and volumes, \
-                         addresses and load balancers stay billed";
+/// What a list price leaves out.
+const NOT_SAVED: &str = "list prices of machines only: you still pay for Reserved Instances, Savings Plans, volumes, addresses and \
+                         load balancers";
 
 /// Runs the command.
 ///
@@ -41,20 +42,20 @@ pub(crate) async fn run(kinds: Kinds, args: &SavingsArgs, hub_args: &HubArgs) ->
     let targets = items.iter().filter_map(|item| if let Item::Target(target) = item { Some(&**target) } else { None });
     let targets: Vec<&TargetState> = targets.collect();
     let names_others = query.is_typed || !query.names.is_empty();
-    if let Some(other) = targets.iter().find(|target| names_others && target.record.account.is_none()) {
+    if let Some(other) = targets.iter().find(|target| names_others && target.record.sleep_history.is_none()) {
         return Err(UsageError::NoLedger(other.row.kind.full_name(&other.record.name)).into());
     }
-    let sleepers: Vec<Sleeper> =
-        targets.iter().filter_map(|target| sleeper(target, hub_args.all_namespaces, now)).collect();
+    let targets: Vec<Reported> =
+        targets.iter().filter_map(|target| reported(target, hub_args.all_namespaces, now)).collect();
     let failures = failures.into_iter().filter(|failure| !failure.is_unseen);
     let exits: Vec<Exit> = failures.map(|failure| output::failed(&failure.into())).collect();
     if let Some(path) = &args.check_prices {
-        let checked = check(path, &sleepers)?;
+        let checked = check(path, &targets)?;
         return Ok(Exit::of(exits.into_iter().chain((checked != Exit::Done).then_some(checked))));
     }
     let prices = prices::prices(&hub, args.prices.as_deref()).await?;
     let period = args.month.map_or_else(|| Period::last_days(args.since, now), Period::Month);
-    let (rows, total) = report::rows(&sleepers, &args.by, period, prices.as_ref(), now);
+    let (rows, total) = report::rows(&targets, &args.by, period, prices.as_ref(), now);
     let report = Report { rows, total, prices, period, now };
     match args.output {
         SavingsOutput::Table if report.rows.is_empty() && exits.is_empty() => {
@@ -79,18 +80,18 @@ struct Report {
     now: Timestamp,
 }
 
-fn sleeper(TargetState { record, .. }: &TargetState, everywhere: bool, now: Timestamp) -> Option<Sleeper> {
+fn reported(TargetState { record, .. }: &TargetState, everywhere: bool, now: Timestamp) -> Option<Reported> {
     let name = match record.namespace.as_str() {
         namespace if everywhere && !namespace.is_empty() => format!("{namespace}/{}", record.name),
         _ => record.name.clone(),
     };
-    let account = record.account.clone()?;
+    let history = record.sleep_history.clone()?;
     let schedule = record.schedule.as_ref().map(|_| schedule::name(record));
-    Some(Sleeper { name, namespace: record.namespace.clone(), account, schedule, held: schedule::hold(record, now) })
+    Some(Reported { key: record.key(), name, history, schedule, held: schedule::hold(record, now) })
 }
 
 /// Names what is wrong with a file, and the machines of these targets that it has no price for.
-fn check(path: &Path, sleepers: &[Sleeper]) -> Result<Exit, Problem> {
+fn check(path: &Path, targets: &[Reported]) -> Result<Exit, Problem> {
     let prices = match prices::of_file(path)? {
         Ok(prices) => prices,
         Err(errors) => {
@@ -101,10 +102,10 @@ fn check(path: &Path, sleepers: &[Sleeper]) -> Result<Exit, Problem> {
         }
     };
     output::line(&format!("{}: {} prices in {}", path.display(), prices.count(), prices.currency));
-    let unpriced = report::unpriced(sleepers, &prices);
+    let unpriced = report::unpriced(targets, &prices);
     for ((kind, region), machines) in &unpriced {
         let region = if region.is_empty() { "any region" } else { region };
-        output::error(&format!("no price of {kind} in {region}: {machines} machines sleep or slept last"));
+        output::error(&format!("no price of {kind} in {region}: {machines} machines"));
     }
     Ok(if unpriced.is_empty() { Exit::Done } else { Exit::Error })
 }
@@ -160,12 +161,13 @@ impl Report {
         output::structured(&view::known(list), is_json);
     }
 
-    /// FOCUS names its columns; ours begin with `x_`. None of them is a billed or an effective cost.
+    /// One line per row and instance type. FOCUS names the columns; those of this program begin with `x_`.
     fn csv(&self) -> String {
         let (from, to) = self.period.span(self.now);
         let currency = self.prices.as_ref().map_or("", |prices| &prices.currency);
         let mut writer = csv::Writer::from_writer(Vec::new());
-        let head = [
+        // A vector takes every byte.
+        drop(writer.write_record([
             "ChargePeriodStart",
             "ChargePeriodEnd",
             "ResourceId",
@@ -177,37 +179,33 @@ impl Report {
             "x_Targets",
             "x_AsleepSeconds",
             "x_UnknownSeconds",
-            "x_MachineType",
+            "x_InstanceType",
             "x_MachineSeconds",
             "x_AvoidedListCost",
-        ];
-        // A row whose machines are not known has one line all the same.
-        let lines = self.rows.iter().flat_map(|row| {
-            let none = row.machine_seconds.is_empty().then(|| (String::new(), 0));
-            let types = row.machine_seconds.iter().map(|(kind, seconds)| (kind.clone(), *seconds)).chain(none);
-            types.map(move |(kind, seconds)| (row, kind, seconds))
-        });
-        // A vector takes every byte.
-        drop(writer.write_record(head));
-        for (row, kind, seconds) in lines {
-            let (namespace, platform, region, resource) = &row.place;
-            let cost = self.prices.as_ref().and_then(|prices| prices.cost(&kind, region, seconds));
-            drop(writer.write_record([
-                &format::seconds(from),
-                &format::seconds(to),
-                resource,
-                &row.name,
-                platform,
-                region,
-                currency,
-                namespace,
-                &row.targets.to_string(),
-                &row.asleep_seconds.to_string(),
-                &row.unknown_seconds.to_string(),
-                &literal(&kind),
-                &seconds.to_string(),
-                &cost.map(|cost| cost.to_string()).unwrap_or_default(),
-            ]));
+        ]));
+        for row in &self.rows {
+            let cost = |kind: &String| row.amounts.get(kind).map(ToString::to_string).unwrap_or_default();
+            let types = row.machine_seconds.iter().map(|(kind, seconds)| (kind.as_str(), *seconds, cost(kind)));
+            // A row whose machines are not known has one line all the same.
+            let none = row.machine_seconds.is_empty().then(|| ("", 0, String::new()));
+            for (kind, seconds, cost) in types.chain(none) {
+                drop(writer.write_record([
+                    &format::seconds(from),
+                    &format::seconds(to),
+                    &literal(&row.resource),
+                    &literal(&row.name),
+                    &literal(&row.platform),
+                    &literal(&row.region),
+                    currency,
+                    &literal(&row.namespace),
+                    &row.targets.to_string(),
+                    &row.asleep_seconds.to_string(),
+                    &row.unknown_seconds.to_string(),
+                    &literal(kind),
+                    &seconds.to_string(),
+                    &cost,
+                ]));
+            }
         }
         String::from_utf8_lossy(&writer.into_inner().unwrap_or_default()).into_owned()
     }
@@ -217,31 +215,32 @@ fn cells(row: &Row) -> [String; 11] {
     let percent = |share: Option<u64>| share.map(|share| format!("{share}%")).unwrap_or_default();
     let filled = row.share().unwrap_or_default() * BAR / 100;
     let bar = (0..BAR).map(|at| if at < filled { '█' } else { '░' }).collect();
-    let could = if row.possible_seconds > 0 { length(row.possible_seconds) } else { String::new() };
+    let could = if row.could_sleep_seconds > 0 { hours(row.could_sleep_seconds) } else { String::new() };
     [
         row.name.clone(),
         row.targets.to_string(),
-        length(row.asleep_seconds),
+        hours(row.asleep_seconds),
         percent(row.share()),
         bar,
-        length(row.unknown_seconds),
-        length(row.machines()),
-        row.avoided_at_list_prices.clone().unwrap_or_default(),
+        hours(row.unknown_seconds),
+        hours(row.machines()),
+        row.avoided_list_cost.clone().unwrap_or_default(),
         percent(row.priced()),
         could,
         row.notes.join(", "),
     ]
 }
 
-/// A spreadsheet takes some texts for formulas. Types are a cloud's words.
+/// A sanitized cell. A spreadsheet takes some texts for formulas.
 fn literal(text: &str) -> String {
-    if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() }
+    let text = output::one_line(text);
+    if text.len() > 1 && text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text }
 }
 
 #[cfg(test)]
 mod tests {
-    use shared::savings::ledger::{Group, Ledger, Sleep};
-    use shared::savings::usage::Account;
+    use shared::savings::history::SleepHistory;
+    use shared::savings::ledger::{Ledger, MachineGroup, Sleep};
 
     use super::*;
 
@@ -262,25 +261,25 @@ mod tests {
                 .chain([("06T18", "09T00")])
         {
             let span = (at(&format!("2026-11-{from}:00:00Z")), at(&format!("2026-11-{to}:00:00Z")));
-            let group = |kind: &str| Group { kind: kind.to_owned(), count: 3, asleep: span };
-            ledger.add(&Sleep { span, asleep: span, machines: vec![group("m6i.xlarge"), group("r6i.xlarge")] });
+            let group = |kind: &str| MachineGroup { kind: kind.to_owned(), count: 3, asleep: span };
+            ledger.end_sleep(&Sleep { span, asleep: span, machines: vec![group("m6i.xlarge"), group("r6i.xlarge")] });
         }
-        let account = |ledger| Account {
+        let history = |ledger| SleepHistory {
             platform: "aws".to_owned(),
             region: "us-east-1".to_owned(),
             resource: "dev-x7k2p".to_owned(),
             created: at("2026-11-02T00:00:00Z"),
             ledger,
-            ..Account::default()
+            ..SleepHistory::default()
         };
-        let sleeper = |namespace: &str, name: &str, ledger, schedule: Option<&str>| Sleeper {
+        let target = |namespace: &str, name: &str, ledger, schedule: Option<&str>| Reported {
+            key: (String::new(), namespace.to_owned(), name.to_owned()),
             name: format!("{namespace}/{name}"),
-            namespace: namespace.to_owned(),
-            account: account(ledger),
+            history: history(ledger),
             schedule: schedule.map(str::to_owned),
-            ..Sleeper::default()
+            ..Reported::default()
         };
-        let all = [sleeper("team", "dev", Some(ledger), Some("nights")), sleeper("prod", "shop", None, None)];
+        let all = [target("team", "dev", Some(ledger), Some("nights")), target("prod", "shop", None, None)];
         let (now, period) = (at("2026-11-09T00:00:00Z"), Period::Month("2026-11".parse().unwrap()));
         let prices = Prices::read(PRICES).unwrap();
         let (rows, total) = report::rows(&all, &By::Target, period, Some(&prices), now);
@@ -292,7 +291,7 @@ mod tests {
         let docs = include_str!("../../../docs/savings.md");
         let shown: Vec<&str> = docs.split("```").nth(1).unwrap().lines().skip(2).collect();
         assert_eq!(report().table(&By::Target, false), shown);
-        let text = "118 hours: 708 machine hours, 135.94 USD at list prices, 70 % of the week";
+        let text = "118 hours: 708 machine hours, 135.94 USD at list prices, 70 % of the week.";
         assert!(docs.replace('\n', " ").contains(text));
     }
 
@@ -307,6 +306,6 @@ mod tests {
             lines[2],
             "2026-11-01T00:00:00Z,2026-11-09T00:00:00Z,dev-x7k2p,team/dev,aws,us-east-1,USD,team,1,424800,0,m6i.xlarge,1274400,67.97"
         );
-        assert_eq!(literal("=cmd"), "'=cmd");
+        assert_eq!((literal("=cmd\u{1b}[2J"), literal("-")), ("'=cmd [2J".to_owned(), "-".to_owned()));
     }
 }

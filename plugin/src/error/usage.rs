@@ -32,7 +32,7 @@ pub(crate) enum UsageError {
     OnlyShown(String),
     #[error("`plan` does not apply to {0}: only ClusterDeployments, KKP Clusters and workloads have a plan")]
     NothingToPlan(String),
-    #[error("`savings` does not apply to {0}: only ClusterDeployments and KKP Clusters have a ledger of their sleep")]
+    #[error("`savings` does not apply to {0}: only ClusterDeployments and KKP Clusters record their sleep")]
     NoLedger(String),
     #[error("--force does not apply to {0}: only the sleep of a KKP Cluster has a preflight that it overrides")]
     NothingToForce(String),

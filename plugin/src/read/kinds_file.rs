@@ -2,8 +2,7 @@
 //! directory.
 
 use std::env;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use shared::kinds::Kinds;
@@ -21,9 +20,7 @@ pub(crate) fn extend(kinds: Kinds, path: Option<&Path>) -> Result<(Kinds, Option
         return Ok((kinds, None));
     };
     let failed = |source| Problem::Io { action: format!("read kinds from {}", path.display()), source };
-    let mut text = String::new();
-    let most = u64::try_from(MAX_FILE).unwrap_or(u64::MAX).saturating_add(1);
-    File::open(&path).and_then(|file| file.take(most).read_to_string(&mut text)).map_err(failed)?;
+    let text = super::file(&path, MAX_FILE).map_err(failed)?;
     let kinds = extended(kinds, &text).map_err(|why| failed(io::Error::new(io::ErrorKind::InvalidData, why)))?;
     Ok((kinds, Some(path)))
 }

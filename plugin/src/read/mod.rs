@@ -7,6 +7,10 @@ pub(crate) mod reverts;
 pub(crate) mod untouched;
 pub(crate) mod wake;
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
 use hub::is_namespace;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -24,6 +28,13 @@ pub(crate) static DEFINITIONS: Kind =
 pub(crate) static CONFIG_MAPS: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps");
 /// How long a Lease is held, if it does not say.
 const HELD: i64 = 15;
+
+/// The text of a file, up to one byte more than its parser takes.
+pub(crate) fn file(path: &Path, max: usize) -> io::Result<String> {
+    let mut text = String::new();
+    let most = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
+    File::open(path).and_then(|file| file.take(most).read_to_string(&mut text)).map(|_| text)
+}
 
 /// Our namespace: that of the webhook's Service, and the default one for users who may not read the webhook
 /// configuration.

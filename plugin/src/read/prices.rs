@@ -1,11 +1,11 @@
 //! List prices: of a file, or of a `ConfigMap` beside the controller.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use hub::error::HubError;
 use hub::{HubClient, Resource};
+use serde_json::Value;
 use shared::annotation::keys;
 use shared::savings::prices::{MAX_BYTES, Prices};
 
@@ -21,16 +21,13 @@ const KEY: &str = "prices.csv";
 /// The prices of a file.
 ///
 /// # Errors
-/// When the file cannot be read. What is wrong with its lines is in the second result.
+/// When the file cannot be read. The second result has what is wrong with its lines.
 pub(crate) fn of_file(path: &Path) -> Result<Result<Prices, Vec<String>>, Problem> {
-    let mut text = String::new();
-    let most = u64::try_from(MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    let read = File::open(path).and_then(|file| file.take(most).read_to_string(&mut text));
-    read.map_err(Problem::io(format!("read prices from {}", path.display())))?;
-    Ok(Prices::read(&text))
+    let text = super::file(path, MAX_BYTES);
+    Ok(Prices::read(&text.map_err(Problem::io(format!("read prices from {}", path.display())))?))
 }
 
-/// The prices of a file, or else of the hub; none if it has none. A `ConfigMap` that cannot be read is warned of.
+/// The prices of a file, or else of the hub; none if it has none. Prices of the hub that cannot be used are warned of.
 ///
 /// # Errors
 /// When the file cannot be read, or a line of it is wrong.
@@ -41,16 +38,18 @@ pub(crate) async fn prices(hub: &HubClient, file: Option<&Path>) -> Result<Optio
     }
     let found = match hub.get(Resource::preferred(&CONFIG_MAPS), keys::NAMESPACE, CONFIG_MAP).await {
         Ok(found) => found,
-        Err(HubError::NoObject { .. } | HubError::Forbidden { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let text = found.pointer(&format!("/data/{KEY}")).and_then(serde_json::Value::as_str).unwrap_or_default();
-    Ok(match Prices::read(text) {
-        Ok(prices) => Some(prices),
-        Err(errors) => {
-            let place = format!("ConfigMap {}/{CONFIG_MAP}, key {KEY}", keys::NAMESPACE);
-            output::warning(&format!("no prices are used: {place}: {}", errors.join("; ")));
-            None
+        Err(HubError::NoObject { .. }) => return Ok(None),
+        Err(error) => {
+            output::warning(&format!("no prices are used: {error}"));
+            return Ok(None);
         }
-    })
+    };
+    let prices = match found["data"].get(KEY).and_then(Value::as_str) {
+        Some(text) => Prices::read(text).map_err(|errors| errors.join("; ")),
+        None => Err(format!("it has no key {KEY}: add it")),
+    };
+    let warn = |why: String| {
+        output::warning(&format!("no prices are used: ConfigMap {}/{CONFIG_MAP}: {why}", keys::NAMESPACE));
+    };
+    Ok(prices.map_err(warn).ok())
 }

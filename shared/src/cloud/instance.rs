@@ -29,7 +29,7 @@ pub struct Instance {
     /// Why the cloud stopped it, in the cloud's sanitized words; `None` while it is not stopped, or if the cloud does
     /// not say.
     pub stop_reason: Option<String>,
-    /// The cloud's word for its size, such as `m6i.xlarge`; empty if the cloud does not say.
+    /// Instance type, such as `m6i.xlarge`; empty if unknown.
     pub machine_type: String,
     /// Whether it is of the control plane: such machines start first and stop last.
     pub control_plane: bool,
@@ -42,6 +42,13 @@ pub struct Instance {
 
 /// How much of a cloud's own word for a state is kept.
 const MAX_WORD: usize = 40;
+/// Characters of an instance type.
+pub const MAX_TYPE: usize = 34;
+/// Characters of [`Instance::price_key`].
+pub const MAX_PRICE_KEY: usize = MAX_TYPE + SPOT.len();
+/// The type of a machine of which nothing is known.
+pub const UNKNOWN_TYPE: &str = "unknown";
+const SPOT: &str = "/spot";
 
 impl Instance {
     /// A machine of which nothing more is known.
@@ -60,13 +67,13 @@ impl Instance {
 
     /// The same of this type, as the cloud names it.
     pub fn of_type(self, machine_type: &str) -> Self {
-        Self { machine_type: sanitize_to(machine_type, MAX_WORD), ..self }
+        Self { machine_type: sanitize_to(machine_type, MAX_TYPE), ..self }
     }
 
-    /// Its type, and what a price depends on besides: `m6i.xlarge/spot`.
-    pub fn priced_as(&self) -> String {
-        let kind = if self.machine_type.is_empty() { "unknown" } else { &self.machine_type };
-        if self.spot.is_some() { format!("{kind}/spot") } else { kind.to_owned() }
+    /// The key of its price: its type, with `/spot` for a spot instance.
+    pub fn price_key(&self) -> String {
+        let kind = if self.machine_type.is_empty() { UNKNOWN_TYPE } else { &self.machine_type };
+        if self.spot.is_some() { format!("{kind}{SPOT}") } else { kind.to_owned() }
     }
 
     /// Whether OpenShift's installer gives this name to a machine of a cluster's control plane.

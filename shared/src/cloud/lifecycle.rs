@@ -88,8 +88,8 @@ pub struct Profile {
     pub provider_ids: ProviderIds,
     /// Whether machines are moved by a call each: a missing right or a server error may concern one of them alone.
     pub one_by_one: bool,
-    /// Whether the cloud dates each start of a machine, whoever made it.
-    pub dates_starts: bool,
+    /// Whether the cloud reports when a machine was last started.
+    pub reports_start_time: bool,
     /// Whether a sleep terminates spot instances, whose Machines have to be replaced in the wake.
     pub terminates_spot: bool,
 }

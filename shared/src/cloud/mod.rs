@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub use self::driver::{CloudEvent, CloudFuture, Driver, Listing};
 pub use self::errors::{CloudError, CloudErrorKind, Outcome, Refusal};
-pub use self::instance::{Instance, InstanceState, Spot};
+pub use self::instance::{Instance, InstanceState, MAX_PRICE_KEY, MAX_TYPE, Spot, UNKNOWN_TYPE};
 pub use self::inventory::Inventory;
 pub use self::ledger::{Entry, Ledger, LedgerError, LedgerFuture};
 pub use self::lifecycle::{Lifecycle, Limits, Priority, Profile, ProviderIds, Verb};

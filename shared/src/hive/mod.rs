@@ -1,6 +1,5 @@
 //! Hive: hibernation of `ClusterDeployment`s.
 
-pub mod account;
 pub mod admission;
 pub mod api;
 pub mod conditions;
@@ -12,6 +11,7 @@ pub mod machines;
 pub mod pool;
 pub mod preflight;
 pub mod reachability;
+pub mod sleep_history;
 
 /// Hive's settings, as far as they say whether its own hibernation controller runs.
 pub mod config {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::kind::Kind;
 use super::view::{StepRecord, View};
-use crate::savings::usage::Account;
+use crate::savings::history::SleepHistory;
 
 /// The state of a target. Later versions only add fields; fields without a value are left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -78,7 +78,7 @@ pub struct Record {
     pub schedule: Option<Governed>,
     /// What it says of its sleep; none for kinds without a ledger.
     #[serde(skip)]
-    pub account: Option<Account>,
+    pub sleep_history: Option<SleepHistory>,
     /// What only one kind has: further fields of the same object.
     #[serde(flatten)]
     pub more: BTreeMap<&'static str, Value>,

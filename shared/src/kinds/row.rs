@@ -13,9 +13,10 @@ use super::record::{Instances, Record};
 use super::sleep_reader::RowObject;
 use super::sleep_row::SleepRow;
 use crate::annotation::{annotation, keys, protected};
+use crate::duration::hours;
 use crate::power::Power;
 use crate::savings::period::Period;
-use crate::savings::report::length;
+use crate::savings::report::percent;
 
 /// A kind that can be put to sleep.
 #[derive(Debug)]
@@ -210,10 +211,10 @@ pub const REGION: Column = Column { header: "REGION", cell: |record, _| record.r
 pub const ASLEEP: Column = Column { header: "ASLEEP-30D", cell: asleep };
 
 fn asleep(record: &Record, now: Timestamp) -> String {
-    let Some(account) = &record.account else { return String::new() };
+    let Some(account) = &record.sleep_history else { return String::new() };
     let usage = account.usage(Period::last_days(30, now), now);
-    let share = (usage.asleep * 100).checked_div(usage.lived);
-    share.map(|share| format!("{} ({share}%)", length(usage.asleep))).unwrap_or_default()
+    let share = percent(usage.asleep, usage.existed);
+    share.map(|share| format!("{} ({share}%)", hours(usage.asleep))).unwrap_or_default()
 }
 
 /// How large a target is and how far it has come: instances of a cluster, replicas of a workload.

@@ -1,22 +1,21 @@
 //! What a report writes to the ledger: the machines of a sleep that begins, and how long one was that ends.
 //!
-//! While a cluster sleeps, nothing that could start a machine runs in its control plane. Where the controller finds that
-//! others have raised a count, nothing proves since when.
+//! While every count of its control plane is 0, nothing runs that could start a machine: the controller observes them once
+//! a minute.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use super::api::Cluster;
-use super::decide::{Plan, Report};
+use super::decide::Plan;
 use super::keys::DEHYDRATED;
 use super::record::Machines;
 use crate::annotation::format;
-use crate::savings::ledger::{Group, LEDGER, Ledger, LedgerError, Sleep};
-use crate::savings::usage::Account;
-
-/// The word of a machine whose `MachineDeployment` names no size.
-const UNKNOWN: &str = "unknown";
+use crate::cloud::UNKNOWN_TYPE;
+use crate::savings::history::SleepHistory;
+use crate::savings::ledger::{LEDGER, Ledger, LedgerError, Sleep};
+use crate::savings::seen::Seen;
 
 /// Since when the cluster sleeps.
 fn asleep_since(cluster: &Cluster) -> Option<Timestamp> {
@@ -24,23 +23,23 @@ fn asleep_since(cluster: &Cluster) -> Option<Timestamp> {
     format::time(condition.last_transition_time.as_deref()?)
 }
 
-/// The account of a cluster.
-pub fn account(cluster: &Cluster) -> Account {
+/// The sleep history of a cluster.
+pub fn sleep_history(cluster: &Cluster) -> SleepHistory {
     let ledger = cluster.condition(LEDGER).and_then(|condition| condition.message.as_deref());
     let cloud = &cluster.spec.cloud;
-    Account {
+    SleepHistory {
         resource: cluster.metadata.name.clone().unwrap_or_default(),
         platform: cloud.provider_name.clone(),
         region: cloud.dc.clone(),
         asleep_since: asleep_since(cluster),
-        ..Account::new(&cluster.metadata, ledger)
+        ..SleepHistory::new(&cluster.metadata, ledger)
     }
 }
 
-/// The ledger as this plan makes it, and why the one before did not count. `None` if no sleep begins or ends.
-pub fn ledger(cluster: &Cluster, plan: &Plan, now: Timestamp) -> Option<(Ledger, Option<LedgerError>)> {
-    let report = plan.report.as_ref();
-    let (since, sleeps) = (asleep_since(cluster), report.is_some_and(|report| report.dehydrated));
+/// The ledger as this plan makes it, and why the one before did not count. `None` if no sleep begins or ends. `seen`: how
+/// long every count was observed at 0.
+pub fn ledger(cluster: &Cluster, plan: &Plan, seen: Seen, now: Timestamp) -> Option<(Ledger, Option<LedgerError>)> {
+    let (since, sleeps) = (asleep_since(cluster), plan.report.as_ref().is_some_and(|report| report.dehydrated));
     if sleeps == since.is_some() {
         return None;
     }
@@ -49,28 +48,23 @@ pub fn ledger(cluster: &Cluster, plan: &Plan, now: Timestamp) -> Option<(Ledger,
     match since {
         None => {
             let recorded = plan.record.iter().flat_map(|record| record.machine_deployments.values());
-            ledger.fell_asleep(by_type(recorded));
+            ledger.begin_sleep(by_type(recorded));
         }
         Some(since) => {
-            let span = (since.min(now), now);
-            let asleep = if is_wake(report) { span } else { (span.0, span.0) };
-            let machines = ledger.machines().map(|(kind, count)| Group { kind: kind.to_owned(), count, asleep });
-            let machines = machines.collect();
-            ledger.add(&Sleep { span, asleep, machines });
+            let created = cluster.metadata.creation_timestamp.as_ref().map_or(since, |created| created.0);
+            let span = (since.max(created).min(now), now);
+            let asleep = seen.of(span);
+            let machines = ledger.groups(asleep);
+            ledger.end_sleep(&Sleep { span, asleep, machines });
         }
     }
     Some((ledger, dropped))
 }
 
-/// Whether a sleep ends by a wake, and not because a count was raised.
-fn is_wake(report: Option<&Report>) -> bool {
-    report.is_none_or(|report| report.state.phase.is_none_or(|phase| !phase.is_of_sleep()))
-}
-
 fn by_type<'a>(recorded: impl Iterator<Item = &'a Machines>) -> BTreeMap<String, u64> {
     let mut types = BTreeMap::new();
     for one in recorded.filter(|one| one.replicas > 0) {
-        let kind = if one.machine_type.is_empty() { UNKNOWN } else { &one.machine_type };
+        let kind = if one.machine_type.is_empty() { UNKNOWN_TYPE } else { &one.machine_type };
         *types.entry(kind.to_owned()).or_default() += u64::from(one.replicas);
     }
     types
@@ -78,11 +72,18 @@ fn by_type<'a>(recorded: impl Iterator<Item = &'a Machines>) -> BTreeMap<String,
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use jiff::SignedDuration;
+
     use super::*;
     use crate::kkp::api::{ClusterSpec, Condition};
+    use crate::kkp::decide::Report;
     use crate::kkp::phase::Phase;
     use crate::kkp::record::Record;
     use crate::record::Format;
+
+    const EVERY: Duration = Duration::from_mins(1);
 
     fn at(text: &str) -> Timestamp {
         text.parse().unwrap()
@@ -114,8 +115,9 @@ mod tests {
             );
         }
         let now = at("2026-11-28T18:00:00Z");
-        assert_eq!(ledger(&cluster, &plan(Some(Phase::Pausing), Some(record.clone())), now), None);
-        let (begun, dropped) = ledger(&cluster, &plan(Some(Phase::Dehydrated), Some(record)), now).unwrap();
+        assert_eq!(ledger(&cluster, &plan(Some(Phase::Pausing), Some(record.clone())), Seen::default(), now), None);
+        let (begun, dropped) =
+            ledger(&cluster, &plan(Some(Phase::Dehydrated), Some(record)), Seen::default(), now).unwrap();
         assert_eq!((begun.machines().collect::<Vec<_>>(), dropped), (vec![("t3.medium", 2), ("unknown", 1)], None));
         set(&mut cluster, LEDGER, "False", Some(begun.text()), "2026-11-28T18:00:00Z");
         set(&mut cluster, DEHYDRATED, "True", None, "2026-11-28T18:00:00Z");
@@ -123,26 +125,35 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_ends_a_sleep_that_counts_and_a_raised_count_one_that_nothing_proves() {
+    fn a_sleep_counts_as_far_as_every_count_was_observed_at_0() {
         let (cluster, now) = (asleep(), at("2026-11-29T08:00:00Z"));
-        assert_eq!(ledger(&cluster, &plan(Some(Phase::Dehydrated), None), now), None);
-        for (phase, hours) in
-            [(Some(Phase::StartingControlPlane), 14), (None, 14), (Some(Phase::ScalingDownControlPlane), 0)]
-        {
-            let (ended, _) = ledger(&cluster, &plan(phase, None), now).unwrap();
+        let minutes = |from: &str, count: i64| {
+            let from = at(from);
+            (0..=count).map(move |one| from + SignedDuration::from_mins(one))
+        };
+        let mut seen = Seen::default();
+        minutes("2026-11-28T18:00:00Z", 14 * 60).for_each(|at| seen.observe(true, at, EVERY));
+        assert_eq!(ledger(&cluster, &plan(Some(Phase::Dehydrated), None), seen, now), None);
+        for phase in [Some(Phase::StartingControlPlane), None] {
+            let (ended, _) = ledger(&cluster, &plan(phase, None), seen, now).unwrap();
             let (asleep, machines) = ended.totals();
-            assert_eq!(asleep, hours * 3_600, "{phase:?}");
-            assert_eq!(machines.get("t3.medium").copied().unwrap_or_default(), hours * 7_200, "{phase:?}");
+            assert_eq!((asleep, machines["t3.medium"]), (14 * 3_600, 28 * 3_600), "{phase:?}");
         }
+        // A controller that began at 20:00 finds at 22:00 that others have raised a count.
+        let mut seen = Seen::default();
+        minutes("2026-11-28T20:00:00Z", 2 * 60).for_each(|at| seen.observe(true, at, EVERY));
+        seen.observe(false, at("2026-11-28T22:01:00Z"), EVERY);
+        let (ended, _) = ledger(&cluster, &plan(Some(Phase::ScalingDownControlPlane), None), seen, now).unwrap();
+        assert_eq!(ended.totals().0, 2 * 3_600);
     }
 
     #[test]
     fn the_ledger_of_a_restored_cluster_counts_for_nothing() {
         let (mut cluster, now) = (asleep(), at("2026-11-29T08:00:00Z"));
         cluster.metadata.uid = Some("u-2".to_owned());
-        let (ended, dropped) = ledger(&cluster, &plan(None, None), now).unwrap();
+        let (ended, dropped) = ledger(&cluster, &plan(None, None), Seen::default(), now).unwrap();
         assert_eq!(dropped, Some(LedgerError::OtherObject));
         assert_eq!(ended.totals().1, BTreeMap::new());
-        assert_eq!(account(&cluster).dropped, Some(LedgerError::OtherObject));
+        assert_eq!(sleep_history(&cluster).dropped, Some(LedgerError::OtherObject));
     }
 }

@@ -7,6 +7,7 @@
 //! | [`Record`](crate::kkp::record::Record) of a sleep | `ConfigMap` | the Cluster | when the sleep began | |
 //! | [`Suspension`](crate::fdb::suspension::Suspension) | annotation of a PVC or Service | that object | | |
 //! | the plugin's record of a recovery | annotation of its cluster | | when it began | |
+//! | [`Ledger`](crate::savings::ledger::Ledger) | condition | that object | until when sleeps are counted | |
 //! | [`Data`](crate::hive::data::Data), [`kkp::data`](crate::kkp::data), [`ProcessGroups`](crate::annotation::groups::ProcessGroups) | condition, Event | | | |
 //!
 //! Others can write there, too, and objects are copied and restored with their annotations: a reader compares the UID. The

@@ -12,7 +12,8 @@ use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::period::{Month, Span, common, day_of, days};
+use super::period::{Month, Span, day_of, days, intersection};
+use crate::cloud::MAX_PRICE_KEY;
 use crate::record::{Format, RecordError};
 use crate::text::sanitize_to;
 
@@ -20,16 +21,16 @@ use crate::text::sanitize_to;
 pub const LEDGER: &str = "SleepLedger";
 /// Its reason: its version, for people.
 pub const REASON: &str = "V1";
+/// Reason of the Event about a ledger that does not count.
+pub const DROPPED: &str = "LedgerDropped";
 /// Months that are kept.
 const MAX_MONTHS: usize = 14;
-/// Days that are kept besides, for what is not asked by month.
+/// Days that are kept.
 pub const MAX_DAYS: usize = 31;
 /// Types of machines that are told apart.
 const MAX_TYPES: usize = 6;
-/// Characters of a type.
-const MAX_TYPE: usize = 40;
 /// Machines of a cluster.
-const MAX_MACHINES: u64 = 10_000;
+pub(super) const MAX_MACHINES: u64 = 10_000;
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 /// All further types.
@@ -63,7 +64,7 @@ struct MonthRow(Month, u64, u64, Vec<u64>);
 
 /// Machines of one type, and what of a sleep is proven of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct MachineGroup {
     /// The cloud's word for their type.
     pub kind: String,
     /// How many.
@@ -80,7 +81,7 @@ pub struct Sleep {
     /// What of it is proven for all machines.
     pub asleep: Span,
     /// Its machines.
-    pub machines: Vec<Group>,
+    pub machines: Vec<MachineGroup>,
 }
 
 /// Why a ledger does not count.
@@ -93,21 +94,26 @@ pub enum LedgerError {
     #[error("it belongs to another object")]
     OtherObject,
     /// A clock was wrong, or somebody forged it.
-    #[error("it counts months that have not begun")]
+    #[error("it counts time that has not come")]
     Future,
+}
+
+/// The note of the Event about a ledger that does not count.
+pub fn dropped_note(why: &LedgerError) -> String {
+    format!("condition {LEDGER} does not count: {why}; a new one was started, and its earlier months are lost")
 }
 
 impl Format for Ledger {
     const MAX_BYTES: usize = 1_536;
 
     fn checked(mut self) -> Option<Self> {
-        self.types.iter_mut().for_each(|kind| *kind = sanitize_to(kind, MAX_TYPE));
+        self.types.iter_mut().for_each(|kind| *kind = sanitize_to(kind, MAX_PRICE_KEY));
         let Self { types, months, .. } = &self;
         let most = types.len();
         let is_possible = |MonthRow(month, asleep, unknown, machines): &MonthRow| {
             let all = month.days() * DAY;
             let total = asleep.saturating_add(*unknown);
-            total <= all && machines.len() <= most && machines.iter().all(|one| *one <= all * MAX_MACHINES)
+            total <= all && machines.len() <= most && machines.iter().all(|one| *one <= total * MAX_MACHINES)
         };
         let in_order = months.windows(2).all(|two| two[0].0 < two[1].0);
         let are_days = self.days.len() <= MAX_DAYS && self.days.iter().all(|one| *one <= DAY);
@@ -138,9 +144,13 @@ impl Ledger {
             return Err(LedgerError::OtherObject);
         }
         // Clocks of two controllers differ.
-        let today = day_of(now.saturating_add(SignedDuration::from_hours(1)).unwrap_or(now));
+        let latest = now.checked_add(SignedDuration::from_hours(1)).unwrap_or(now);
+        let today = day_of(latest);
         let is_future = ledger.months.last().is_some_and(|row| row.0 > Month::of(today));
-        if is_future || ledger.day > Some(today) { Err(LedgerError::Future) } else { Ok(ledger) }
+        if is_future || ledger.day > Some(today) || ledger.at > Some(latest) {
+            return Err(LedgerError::Future);
+        }
+        Ok(ledger)
     }
 
     /// The same, or a new one and why.
@@ -153,19 +163,20 @@ impl Ledger {
     }
 
     /// L1: these machines sleep now.
-    pub fn fell_asleep(&mut self, machines: impl IntoIterator<Item = (String, u64)>) {
+    pub fn begin_sleep(&mut self, machines: impl IntoIterator<Item = (String, u64)>) {
         self.machines.clear();
         for (kind, count) in machines {
             let at = self.place_of(&kind);
-            *member(&mut self.machines, at) += count.min(MAX_MACHINES);
+            let machines = member(&mut self.machines, at);
+            *machines = machines.saturating_add(count).min(MAX_MACHINES);
         }
     }
 
     /// L2: this sleep has ended. No time is counted twice.
-    pub fn add(&mut self, sleep: &Sleep) {
+    pub fn end_sleep(&mut self, sleep: &Sleep) {
         let counted = self.at.unwrap_or(Timestamp::MIN);
-        let span = common(sleep.span, (counted, Timestamp::MAX));
-        let asleep = common(span, sleep.asleep);
+        let span = intersection(sleep.span, (counted, Timestamp::MAX));
+        let asleep = intersection(span, sleep.asleep);
         for (day, seconds) in days(asleep) {
             self.month(day).1 += seconds;
             self.day(day, seconds);
@@ -175,10 +186,13 @@ impl Ledger {
         for (day, seconds) in unknown.into_iter().flat_map(days) {
             self.month(day).2 += seconds;
         }
-        for Group { kind, count, asleep } in &sleep.machines {
+        for MachineGroup { kind, count, asleep } in &sleep.machines {
             let at = self.place_of(kind);
-            for (day, seconds) in days(common(span, *asleep)) {
-                *member(&mut self.month(day).3, at) += seconds * count.min(&MAX_MACHINES);
+            for (day, seconds) in days(intersection(span, *asleep)) {
+                let MonthRow(_, asleep, unknown, machines) = self.month(day);
+                let most = (*asleep + *unknown) * MAX_MACHINES;
+                let one = member(machines, at);
+                *one = one.saturating_add(seconds * count.min(&MAX_MACHINES)).min(most);
             }
         }
         let too_many = self.months.len().saturating_sub(MAX_MONTHS);
@@ -188,13 +202,26 @@ impl Ledger {
 
     /// Seconds asleep of all months, and of machines by type.
     pub fn totals(&self) -> (u64, BTreeMap<String, u64>) {
-        let mut machines: BTreeMap<String, u64> = BTreeMap::new();
-        for MonthRow(_, _, _, of_month) in &self.months {
-            for (kind, seconds) in self.types.iter().zip(of_month) {
-                *machines.entry(kind.clone()).or_default() += seconds;
+        self.added_since(None)
+    }
+
+    /// The same, less what this older ledger of the object has of those months.
+    pub fn added_since(&self, before: Option<&Self>) -> (u64, BTreeMap<String, u64>) {
+        let (mut asleep, mut machines): (u64, BTreeMap<String, u64>) = (0, BTreeMap::new());
+        for MonthRow(month, of_month, _, _) in &self.months {
+            let (asleep_before, _, machines_before) = before.map(|before| before.of_month(*month)).unwrap_or_default();
+            asleep += of_month.saturating_sub(asleep_before);
+            for (kind, seconds) in self.of_month(*month).2 {
+                let known = machines_before.iter().find(|(one, _)| *one == kind).map_or(0, |(_, seconds)| *seconds);
+                *machines.entry(kind.to_owned()).or_default() += seconds.saturating_sub(known);
             }
         }
-        (self.months.iter().map(|row| row.1).sum(), machines)
+        (asleep, machines)
+    }
+
+    /// The machines that sleep, or slept last, with this part of a sleep.
+    pub fn groups(&self, asleep: Span) -> Vec<MachineGroup> {
+        self.machines().map(|(kind, count)| MachineGroup { kind: kind.to_owned(), count, asleep }).collect()
     }
 
     /// Until when sleeps are counted.
@@ -214,6 +241,11 @@ impl Ledger {
         found.map_or((0, 0, Vec::new()), |row| (row.1, row.2, machines(row)))
     }
 
+    /// The months from this day on.
+    pub(super) fn months_since(&self, first: Date) -> impl Iterator<Item = Month> {
+        self.months.iter().map(|row| row.0).filter(move |month| *month >= Month::of(first))
+    }
+
     /// Seconds asleep by day, from `first` on.
     pub(super) fn of_days(&self, first: Date) -> impl Iterator<Item = (Date, u64)> {
         let before = std::iter::successors(self.day, |day| day.yesterday().ok());
@@ -221,7 +253,7 @@ impl Ledger {
     }
 
     fn place_of(&mut self, kind: &str) -> usize {
-        let kind = sanitize_to(kind, MAX_TYPE);
+        let kind = sanitize_to(kind, MAX_PRICE_KEY);
         let room = if self.types.len() + 1 < MAX_TYPES { kind.as_str() } else { OTHER };
         let known = [kind.as_str(), room].into_iter().find_map(|kind| self.types.iter().position(|one| one == kind));
         known.unwrap_or_else(|| {
@@ -258,7 +290,7 @@ impl Ledger {
 
 /// Days from one to the other, 0 if the other is not later.
 fn days_between(one: Date, other: Date) -> usize {
-    usize::try_from(other.duration_since(one).as_hours() / 24).unwrap_or_default()
+    usize::try_from((other - one).get_days()).unwrap_or_default()
 }
 
 fn member(list: &mut Vec<u64>, at: usize) -> &mut u64 {

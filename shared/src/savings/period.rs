@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// From the first to the second, which is not before it.
 pub type Span = (Timestamp, Timestamp);
 
-/// Most days that a span is split into: what is older than a ledger keeps.
-const MAX_DAYS: i64 = 430;
+/// Most days that a span is split into: more than a ledger keeps.
+const MAX_SPLIT_DAYS: i64 = 430;
 
 /// A month in UTC, as `2026-11`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -118,14 +118,14 @@ pub fn seconds((from, to): Span) -> u64 {
 }
 
 /// What two spans have in common; an empty one if that is nothing.
-pub fn common(one: Span, other: Span) -> Span {
+pub fn intersection(one: Span, other: Span) -> Span {
     let from = one.0.max(other.0);
     (from, one.1.min(other.1).max(from))
 }
 
 /// The days of a span, and its seconds of each. What is older than a ledger keeps is left out.
 pub fn days((from, to): Span) -> impl Iterator<Item = (Date, u64)> {
-    let oldest = to.checked_sub(SignedDuration::from_hours(24 * MAX_DAYS)).unwrap_or(Timestamp::MIN);
+    let oldest = to.checked_sub(SignedDuration::from_hours(24 * MAX_SPLIT_DAYS)).unwrap_or(Timestamp::MIN);
     let mut at = from.max(oldest);
     std::iter::from_fn(move || {
         let day = day_of(at);

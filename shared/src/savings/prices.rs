@@ -1,4 +1,4 @@
-//! List prices that the user has, as CSV with Kubecost's columns, and `Currency` if it has one.
+//! List prices of the user: CSV with Kubecost's columns, and `Currency`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -124,7 +124,7 @@ impl Columns {
     }
 }
 
-/// A price in parts of the unit, rounded to them.
+/// A price in parts of the unit; more than nine decimals are cut.
 fn hourly(text: &str) -> Option<u64> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -137,7 +137,7 @@ fn hourly(text: &str) -> Option<u64> {
 
 impl Amount {
     /// In hundredths of the unit, rounded.
-    pub fn hundredths(self) -> u128 {
+    fn hundredths(self) -> u128 {
         let one = u128::from(PARTS) * 3_600 / 100;
         (self.0 + one / 2) / one
     }

@@ -3,11 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
-use super::ledger::{Group, Ledger, LedgerError, Sleep};
+use super::history::SleepHistory;
+use super::ledger::{Ledger, LedgerError, MachineGroup, Sleep};
 use super::period::{Month, Period, day_of, days, seconds};
 use super::prices::Prices;
-use super::report::{By, Sleeper, rows};
-use super::usage::Account;
+use super::report::{By, Reported, rows};
 use crate::record::{Format, RecordError};
 
 const UID: &str = "0b6f2c1e-3f53-4a51-8d6b-0d3f7a1c9e55";
@@ -22,18 +22,22 @@ fn month(text: &str) -> Month {
 
 fn slept(from: Timestamp, to: Timestamp, kinds: &[(&str, u64)]) -> Sleep {
     let span = (from, to);
-    let group = |(kind, count): &(&str, u64)| Group { kind: (*kind).to_owned(), count: *count, asleep: span };
+    let group = |(kind, count): &(&str, u64)| MachineGroup { kind: (*kind).to_owned(), count: *count, asleep: span };
     Sleep { span, asleep: span, machines: kinds.iter().map(group).collect() }
 }
 
-fn account(ledger: Ledger) -> Account {
-    Account { ledger: Some(ledger), ..Account::default() }
+fn history(ledger: Ledger) -> SleepHistory {
+    SleepHistory { ledger: Some(ledger), ..SleepHistory::default() }
 }
 
 #[test]
 fn a_sleep_over_a_months_end_is_split_and_comes_back_as_it_was() {
     let mut ledger = Ledger::new(UID);
-    ledger.add(&slept(at("2026-10-31T18:00:00Z"), at("2026-11-01T08:00:00Z"), &[("m6i.xlarge", 3), ("r6i.large", 1)]));
+    ledger.end_sleep(&slept(
+        at("2026-10-31T18:00:00Z"),
+        at("2026-11-01T08:00:00Z"),
+        &[("m6i.xlarge", 3), ("r6i.large", 1)],
+    ));
     let text = ledger.text();
     assert_eq!(
         text,
@@ -45,9 +49,9 @@ fn a_sleep_over_a_months_end_is_split_and_comes_back_as_it_was() {
     );
     let now = at("2026-11-02T00:00:00Z");
     assert_eq!(Ledger::of(&text, UID, now), Ok(ledger.clone()));
-    let usage = |period| account(ledger.clone()).usage(period, now);
+    let usage = |period| history(ledger.clone()).usage(period, now);
     let october = usage(Period::Month(month("2026-10")));
-    assert_eq!((october.asleep, october.lived, october.machines["m6i.xlarge"]), (21_600, 31 * 86_400, 64_800));
+    assert_eq!((october.asleep, october.existed, october.machines["m6i.xlarge"]), (21_600, 31 * 86_400, 64_800));
     let days = usage(Period::last_days(30, now));
     assert_eq!((days.asleep, days.machines["r6i.large"]), (50_400, 50_400));
     let today = usage(Period::last_days(2, now));
@@ -57,8 +61,8 @@ fn a_sleep_over_a_months_end_is_split_and_comes_back_as_it_was() {
 #[test]
 fn what_is_forged_is_refused_by_name() {
     let mut ledger = Ledger::new(UID);
-    ledger.fell_asleep([("m6i.xlarge".to_owned(), 3)]);
-    ledger.add(&slept(at("2026-11-01T00:00:00Z"), at("2026-11-02T00:00:00Z"), &[("m6i.xlarge", 3)]));
+    ledger.begin_sleep([("m6i.xlarge".to_owned(), 3)]);
+    ledger.end_sleep(&slept(at("2026-11-01T00:00:00Z"), at("2026-11-02T00:00:00Z"), &[("m6i.xlarge", 3)]));
     let (text, now) = (ledger.text(), at("2026-11-29T12:00:00Z"));
     let unreadable = LedgerError::Unreadable(RecordError::Unreadable);
     for (forged, expected) in [
@@ -84,18 +88,18 @@ fn what_is_forged_is_refused_by_name() {
 #[test]
 fn no_time_is_counted_twice_and_a_sleep_under_way_counts_up_to_now() {
     let mut ledger = Ledger::new(UID);
-    ledger.fell_asleep([("m6i.xlarge".to_owned(), 2)]);
+    ledger.begin_sleep([("m6i.xlarge".to_owned(), 2)]);
     let first = slept(at("2026-11-10T00:00:00Z"), at("2026-11-10T10:00:00Z"), &[("m6i.xlarge", 2)]);
-    ledger.add(&first);
-    ledger.add(&first);
+    ledger.end_sleep(&first);
+    ledger.end_sleep(&first);
     // A clock was set back in between.
-    ledger.add(&slept(at("2026-11-10T08:00:00Z"), at("2026-11-10T11:00:00Z"), &[("m6i.xlarge", 2)]));
+    ledger.end_sleep(&slept(at("2026-11-10T08:00:00Z"), at("2026-11-10T11:00:00Z"), &[("m6i.xlarge", 2)]));
     let now = at("2026-11-11T02:00:00Z");
     let asleep_since = Some(at("2026-11-10T10:30:00Z"));
-    let account = Account { asleep_since, ..account(ledger) };
-    let usage = account.usage(Period::Month(month("2026-11")), now);
+    let history = SleepHistory { asleep_since, ..history(ledger) };
+    let usage = history.usage(Period::Month(month("2026-11")), now);
     assert_eq!((usage.asleep, usage.machines["m6i.xlarge"]), (26 * 3_600, 52 * 3_600));
-    assert_eq!(account.usage(Period::last_days(1, now), now).asleep, 2 * 3_600);
+    assert_eq!(history.usage(Period::last_days(1, now), now).asleep, 2 * 3_600);
 }
 
 #[test]
@@ -103,9 +107,9 @@ fn what_nothing_proves_is_unknown() {
     let mut ledger = Ledger::new(UID);
     let span = (at("2026-11-10T00:00:00Z"), at("2026-11-10T10:00:00Z"));
     let half = (span.0, at("2026-11-10T04:00:00Z"));
-    let group = |asleep| Group { kind: "a".to_owned(), count: 1, asleep };
-    ledger.add(&Sleep { span, asleep: half, machines: vec![group(span), group(half)] });
-    let usage = account(ledger).usage(Period::Month(month("2026-11")), at("2026-12-01T00:00:00Z"));
+    let group = |asleep| MachineGroup { kind: "a".to_owned(), count: 1, asleep };
+    ledger.end_sleep(&Sleep { span, asleep: half, machines: vec![group(span), group(half)] });
+    let usage = history(ledger).usage(Period::Month(month("2026-11")), at("2026-12-01T00:00:00Z"));
     assert_eq!((usage.asleep, usage.unknown, usage.machines["a"]), (4 * 3_600, 6 * 3_600, 14 * 3_600));
 }
 
@@ -115,15 +119,15 @@ fn twenty_months_leave_fourteen_and_many_types_one_more() {
     let mut begin = at("2025-01-31T20:00:00Z");
     for night in 0..20 * 30 {
         let kind = format!("type-{}", night % 9);
-        ledger.add(&slept(begin, begin + SignedDuration::from_hours(12), &[(&kind, 20)]));
+        ledger.end_sleep(&slept(begin, begin + SignedDuration::from_hours(12), &[(&kind, 20)]));
         begin += SignedDuration::from_hours(24);
     }
     let text = ledger.text();
     assert!(text.len() <= Ledger::MAX_BYTES, "{}", text.len());
     let read = Ledger::of(&text, UID, begin).unwrap();
-    let of = |name: &str| account(read.clone()).usage(Period::Month(month(name)), begin).asleep;
+    let of = |name: &str| history(read.clone()).usage(Period::Month(month(name)), begin).asleep;
     assert_eq!((of("2025-07"), of("2025-08") > 0, of("2026-09") > 0), (0, true, true));
-    assert!(account(read).usage(Period::Month(month("2026-08")), begin).machines.contains_key("other"));
+    assert!(history(read).usage(Period::Month(month("2026-08")), begin).machines.contains_key("other"));
 }
 
 #[test]
@@ -156,24 +160,30 @@ fn prices_are_read_as_kubecost_writes_them_and_every_fault_is_named() {
 #[test]
 fn those_come_first_that_could_avoid_most() {
     let now = at("2026-11-30T00:00:00Z");
-    let sleeper = |name: &str, hours: i64, size: u64, schedule: Option<&str>| {
+    let target = |name: &str, hours: i64, size: u64, schedule: Option<&str>| {
         let mut ledger = Ledger::new(UID);
         let begin = at("2026-11-02T00:00:00Z");
-        ledger.fell_asleep([("m".to_owned(), size)]);
-        ledger.add(&slept(begin, begin + SignedDuration::from_hours(hours), &[("m", size)]));
-        let account = Account { created: at("2026-11-02T00:00:00Z"), ..account(ledger) };
+        ledger.begin_sleep([("m".to_owned(), size)]);
+        ledger.end_sleep(&slept(begin, begin + SignedDuration::from_hours(hours), &[("m", size)]));
+        let history = SleepHistory { created: at("2026-11-02T00:00:00Z"), ..history(ledger) };
         let held = (name == "b").then(|| "held awake for 4h by alice".to_owned());
-        Sleeper { name: name.to_owned(), account, schedule: schedule.map(str::to_owned), held, ..Sleeper::default() }
+        Reported {
+            key: (String::new(), String::new(), name.to_owned()),
+            name: name.to_owned(),
+            history,
+            schedule: schedule.map(str::to_owned),
+            held,
+        }
     };
-    let all = [sleeper("a", 0, 3, Some("nights")), sleeper("b", 100, 6, None), sleeper("c", 400, 9, Some("nights"))];
+    let all = [target("a", 0, 3, Some("nights")), target("b", 100, 6, None), target("c", 400, 9, Some("nights"))];
     let (found, total) = rows(&all, &By::Target, Period::Month(month("2026-11")), None, now);
     let names: Vec<&str> = found.iter().map(|row| row.name.as_str()).collect();
     assert_eq!(names, ["b", "a", "c"]);
     // Four weeks have 472 hours of nights and weekends.
-    assert_eq!((found[0].possible_seconds, found[1].possible_seconds), (372 * 3_600, 472 * 3_600));
+    assert_eq!((found[0].could_sleep_seconds, found[1].could_sleep_seconds), (372 * 3_600, 472 * 3_600));
     assert_eq!(found[0].notes, ["no schedule", "held awake for 4h by alice"]);
-    assert_eq!((found[1].notes.as_slice(), found[2].possible_seconds), (&["never slept".to_owned()][..], 0));
-    assert_eq!((total.targets, total.asleep_seconds, total.seconds), (3, 500 * 3_600, 3 * 28 * 86_400));
+    assert_eq!((found[1].notes.as_slice(), found[2].could_sleep_seconds), (&["no sleep in period".to_owned()][..], 0));
+    assert_eq!((total.targets, total.asleep_seconds, total.existed_seconds), (3, 500 * 3_600, 3 * 28 * 86_400));
 }
 
 /// Namespace, platform, and sleeps: when, how many hours, type and count of machines.
@@ -193,27 +203,27 @@ proptest! {
     ) {
         let prices = Prices::read("InstanceType,Region,MarketPriceHourly\nk0,,0.1\nk1,,0.25\nk2,,1.5\n").unwrap();
         let now = at("2026-12-05T00:00:00Z");
-        let sleeper = |(at_target, (namespace, platform, sleeps)): (usize, DrawnTarget)| {
+        let target = |(at_target, (namespace, platform, sleeps)): (usize, DrawnTarget)| {
             let mut ledger = Ledger::new(UID);
             for (start, hours, kind, count) in sleeps {
                 let begin = at("2026-11-01T00:00:00Z") + SignedDuration::from_hours(start);
-                ledger.add(&slept(begin, begin + SignedDuration::from_hours(hours), &[(&format!("k{kind}"), count)]));
+                ledger.end_sleep(&slept(begin, begin + SignedDuration::from_hours(hours), &[(&format!("k{kind}"), count)]));
             }
             let labels = [("team".to_owned(), format!("t{namespace}"))].into();
-            let account = Account { platform: format!("p{platform}"), labels, ..account(ledger) };
-            Sleeper { name: format!("c{at_target}"), namespace: format!("n{namespace}"), account, ..Sleeper::default() }
+            let history = SleepHistory { platform: format!("p{platform}"), labels, ..history(ledger) };
+            Reported { name: format!("c{at_target}"), key: (String::new(), format!("n{namespace}"), format!("c{at_target}")), history, ..Reported::default() }
         };
-        let all: Vec<Sleeper> = targets.into_iter().enumerate().map(sleeper).collect();
+        let all: Vec<Reported> = targets.into_iter().enumerate().map(target).collect();
         for period in [Period::Month(month("2026-11")), Period::last_days(31, now)] {
             let mut sums = Vec::new();
             for by in [By::Target, By::Namespace, By::Platform, By::Label("team".to_owned()), By::Type] {
                 let (found, total) = rows(&all, &by, period, Some(&prices), now);
                 let mut amount = super::prices::Amount::default();
                 for row in &found {
-                    amount += row.amount;
+                    amount += row.amount();
                 }
                 let machines: u64 = found.iter().map(super::report::Row::machines).sum();
-                prop_assert_eq!((machines, amount), (total.machines(), total.amount));
+                prop_assert_eq!((machines, amount), (total.machines(), total.amount()));
                 if by != By::Type {
                     prop_assert_eq!(found.iter().map(|row| row.asleep_seconds).sum::<u64>(), total.asleep_seconds);
                 }
@@ -232,7 +242,7 @@ proptest! {
             let begin = at("2025-06-01T00:00:00Z") + SignedDuration::from_mins(start * 10);
             let span = (begin, begin + SignedDuration::from_mins(length));
             let asleep = (span.0, (span.0 + SignedDuration::from_mins(proven)).min(span.1));
-            ledger.add(&Sleep { span, asleep, machines: vec![Group { kind: "k".into(), count: 2, asleep }] });
+            ledger.end_sleep(&Sleep { span, asleep, machines: vec![MachineGroup { kind: "k".into(), count: 2, asleep }] });
             if span.1 >= until {
                 total += seconds((asleep.0.max(until).min(asleep.1), asleep.1));
                 until = span.1;

@@ -18,11 +18,11 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shared::hive::account::account;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
 use shared::hive::decide::{self, Facts, Notice, Plan, Requeue, SyncSetState};
 use shared::hive::identity::Older;
+use shared::hive::sleep_history::sleep_history;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -245,7 +245,7 @@ fn count(hive: &Hive, cluster: &ClusterDeployment) {
     let asleep = cluster.true_since(HIBERNATING).map(|since| clock::now().duration_since(since));
     let metrics = &hive.hub().metrics;
     metrics.count(&key_of(cluster), cluster.power_state(), asleep);
-    metrics.savings.count(&key_of(cluster), &account(cluster));
+    metrics.savings.set_machines(&key_of(cluster), &sleep_history(cluster));
 }
 
 /// Whether the Secret that the cloud refused has another version by now. Nothing is read before a refusal.

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use shared::cloud::InstanceState::Stopped;
 use shared::cloud::{CloudError, CloudErrorKind, Inventory};
 use shared::hive::api::ClusterDeployment;
-use shared::hive::decide::{LastAttempt, SyncSetState, seen_stopped};
+use shared::hive::decide::{LastAttempt, SyncSetState};
 use shared::hive::identity::Older;
 use shared::hive::preflight::SpokePreflight;
-use shared::savings::period::Span;
+use shared::savings::seen::Seen;
 use tokio::time::Instant;
 
 use super::conflict_detector::{ConflictDetector, power_hash};
@@ -66,8 +66,8 @@ pub struct TargetState {
     machines: Option<(Instant, Inventory)>,
     /// Since when each list has had machines of unknown state.
     unknown_since: Option<Instant>,
-    /// From when to when lists without a gap have shown all of them stopped.
-    pub stopped: Option<Span>,
+    /// How long lists have shown all of them stopped.
+    pub stopped: Seen,
     /// Until when an abandoned call may still move its machines.
     unsure_until: Option<Instant>,
     /// The connection to its spoke while it wakes.
@@ -145,9 +145,7 @@ impl TargetState {
     pub fn saw_machines(&mut self, machines: &Inventory, steady: Duration) {
         let now = Instant::now();
         self.machines = Some((now, machines.clone()));
-        if machines.all(Stopped) {
-            self.stopped = Some(seen_stopped(self.stopped, clock::now(), steady));
-        }
+        self.stopped.observe(machines.all(Stopped), clock::now(), steady);
         let is_known = machines.unknown().is_empty();
         self.unknown_since = (!is_known).then(|| self.unknown_since.unwrap_or(now));
     }

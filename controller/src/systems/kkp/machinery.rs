@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use shared::cloud::MAX_TYPE;
 use shared::kkp::decide::preflight::UserCluster;
 use shared::kkp::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use shared::kkp::keys;
@@ -48,9 +49,6 @@ pub fn numbers(seen: &Seen) -> Numbers {
 pub fn for_preflight(seen: &Seen) -> Result<&UserCluster, &str> {
     seen.as_ref().map_err(String::as_str)?.preflight.as_ref().ok_or("it was not observed")
 }
-
-/// Characters of the size of a machine.
-const MAX_TYPE: usize = 40;
 
 /// How many.
 pub fn count(length: usize) -> u32 {

@@ -29,6 +29,7 @@ use shared::kkp::keys;
 use shared::kkp::pause::is_paused_by_us;
 use shared::kkp::phase::{Limits, Phase};
 use shared::power::Power;
+use shared::savings;
 use shared::text::sanitize_chain;
 use tokio::time::Instant;
 
@@ -91,6 +92,8 @@ pub struct TargetState {
     checked_at: Option<Instant>,
     /// A request for a preflight, and the answer that is not written yet.
     answer: Option<(String, Condition)>,
+    /// How long every count of its control plane was observed at 0 in a sleep.
+    seen: savings::seen::Seen,
     /// The client of the user cluster, and the version of the Secret that it was made of.
     user: Option<Cached>,
 }
@@ -119,7 +122,7 @@ pub struct Observation<'a> {
 
 impl Observation<'_> {
     fn plan(&self) -> Plan {
-        decide::decide(&decide::Facts {
+        let facts = decide::Facts {
             cluster: self.cluster,
             request: self.request,
             forced: self.cluster.annotation(keys::FORCE) == Some("true"),
@@ -134,7 +137,8 @@ impl Observation<'_> {
             unpause_refused: self.unpause_refused.as_deref(),
             now: self.now,
             limits: self.limits,
-        })
+        };
+        Plan { at_rest: decide::is_at_rest(&facts), ..decide::decide(&facts) }
     }
 }
 
@@ -207,7 +211,7 @@ impl System for Kkp {
 
     fn forget(&self, key: &Key) {
         self.slots.free(&key.1);
-        self.hub().metrics.savings.forget(key);
+        self.hub().metrics.forget(key);
     }
 }
 

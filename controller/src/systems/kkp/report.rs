@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Condition};
 use shared::kkp::data::{PREFLIGHT, STATE};
-use shared::kkp::decide::{Plan, Report};
+use shared::kkp::decide::{self, Plan, Report};
 use shared::kkp::keys;
-use shared::kkp::ledger::{account, ledger};
+use shared::kkp::ledger::{ledger, sleep_history};
 use shared::kkp::phase::Phase;
 use shared::record::Format;
 use shared::savings::ledger::{self, LEDGER, Ledger};
@@ -42,18 +42,16 @@ pub async fn report(
     let mut conditions = about(cluster, plan, observation.now);
     let answer = observation.answer.clone().map(|answer| stamped(cluster, PREFLIGHT, answer, observation.now));
     conditions.extend(answer.map(|answer| (PREFLIGHT, Some(answer))));
-    let (ledger, dropped) = ledger(cluster, plan, observation.now).unzip();
+    target.state.seen.observe(plan.at_rest, observation.now, decide::REST);
+    let (ledger, dropped) = ledger(cluster, plan, target.state.seen, observation.now).unzip();
     conditions.extend(ledger.map(|ledger| (LEDGER, Some(stamped(cluster, LEDGER, entry(&ledger), observation.now)))));
     if let Some(patch) = patch(cluster, conditions) {
         let written = kkp.hub().patch_status(cluster, patch).await.map_err(cluster_not_written())?;
-        let savings = &kkp.hub().metrics.savings;
-        savings.slept(&account(cluster), &account(&written));
-        savings.count(&key_of(cluster), &account(&written));
+        kkp.hub().metrics.savings.ledger_written(&sleep_history(cluster), &sleep_history(&written));
         target.wrote(&written);
         changed = true;
         if let Some(why) = dropped.flatten() {
-            let note = format!("condition {LEDGER} did not count and was made anew: {why}");
-            publish(kkp, cluster, EventType::Warning, "LedgerDropped", &note).await;
+            publish(kkp, cluster, EventType::Warning, ledger::DROPPED, &ledger::dropped_note(&why)).await;
         }
         // A phase has begun once the condition names it: until then the next reconcile enters it again.
         match (&plan.record, &plan.warning) {
@@ -66,6 +64,7 @@ pub async fn report(
     } else if let Some(written) = &observation.written {
         target.wrote(written);
     }
+    kkp.hub().metrics.savings.set_machines(&key_of(cluster), &sleep_history(cluster));
     target.state.answer = None;
     Ok(Done { requeue: [plan.requeue, observation.preflight_in].into_iter().flatten().min(), changed })
 }

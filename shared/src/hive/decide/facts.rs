@@ -12,7 +12,7 @@ use crate::hive::api::ClusterDeployment;
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 use crate::hive::identity::Older;
 use crate::power::Power;
-use crate::savings::period::Span;
+use crate::savings::seen::Seen;
 use crate::spoke::{Spoke, SpokeError, Upgrade};
 
 /// An attempt that is further in the future than this has a wrong timestamp.
@@ -36,8 +36,8 @@ pub struct Facts<'a> {
     pub machines: Option<Result<Inventory, CloudError>>,
     /// For how long the cloud has said of some machine, list after list, neither that it runs nor that it does not.
     pub unknown_for: Duration,
-    /// From when to when this process has seen all machines stopped, list after list without a gap.
-    pub stopped: Option<Span>,
+    /// How long lists have shown all machines stopped.
+    pub stopped: Seen,
     /// The last start or stop that this process tried on this cluster.
     pub tried: Option<LastAttempt>,
     /// How many lists in a row failed before this one.

@@ -3,9 +3,9 @@
 //! [`decide`] is total, deterministic and idempotent. The controller asks [`needs`] what to observe, fills in the
 //! [`Facts`], runs the [`Plan`]'s actions in order, writes its status if that differs, and requeues it.
 
-mod account;
 mod facts;
 mod gate;
+mod ledger;
 mod limits;
 mod plan;
 mod schedule;
@@ -21,8 +21,7 @@ use crate::hive::api::{FAKE_CLUSTER, INFRA_DISABLED, POWERSTATE_PAUSE, RECONCILE
 use crate::hive::conditions::{HIBERNATING, PowerStatus, reason};
 use crate::hive::preflight;
 use crate::power::Power;
-use crate::savings::ledger::LEDGER;
-pub use account::seen_stopped;
+use crate::savings::ledger as ledgers;
 pub use facts::{Facts, LastAttempt, Settings, SyncSetState, resume_started, slept};
 pub use plan::{Action, Need, Notice, Plan, Requeue, Watch};
 
@@ -120,20 +119,17 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     };
     let event = facts.inventory().and_then(|machines| machines.event.as_ref());
     let notice = plan.notice.or_else(|| event.map(|event| Notice::warning(event.reason, event.message.clone())));
-    accounted(with_times(Plan { notice, ..plan }, facts), facts)
+    with_ledger(with_times(Plan { notice, ..plan }, facts), facts)
 }
 
 /// Adds the ledger to a status that begins or ends a sleep.
-fn accounted(plan: Plan, facts: &Facts<'_>) -> Plan {
-    let Some((ledger, dropped)) = plan.status.as_ref().and_then(|status| account::ledger(facts, status)) else {
+fn with_ledger(plan: Plan, facts: &Facts<'_>) -> Plan {
+    let Some((ledger, dropped)) = plan.status.as_ref().and_then(|status| ledger::ledger(facts, status)) else {
         return plan;
     };
-    let dropped = dropped.map(|why| {
-        let text = format!("condition {LEDGER} did not count and was made anew: {why}");
-        Notice::warning("LedgerDropped", text)
-    });
+    let dropped = dropped.map(|why| Notice::warning(ledgers::DROPPED, ledgers::dropped_note(&why)));
     let status = plan.status.map(|status| PowerStatus { ledger: Some(ledger), ..status });
-    Plan { status, notice: plan.notice.or(dropped), ..plan }
+    Plan { status, notice: dropped.or(plan.notice), ..plan }
 }
 
 /// Adds the times that the user has set, and the preflight.

@@ -8,6 +8,7 @@ use super::plan::{Need, Notice, Plan, poll, with_others};
 use super::wake::UNKNOWN_TIMEOUT;
 use crate::cloud::InstanceState::{Pending, Running, ShuttingDown, Stopped, Stopping, Unknown};
 use crate::cloud::{Instance, Inventory, Lifecycle, Verb};
+use crate::hive::api::Condition;
 use crate::hive::conditions::reason::DRIFT;
 use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus, reason};
 use crate::hive::data::Unit;
@@ -99,7 +100,8 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
         lost => format!("{stopped} stopped, {} terminated", count(lost, "one-time spot instance")),
     };
     // The cloud stops listing terminated instances: the message from when the cluster fell asleep stays.
-    let reported = facts.cluster.condition(PROGRESS).is_some_and(|progress| progress.status == "False");
+    let is_end = |progress: &Condition| progress.status == "False" && progress.reason.as_deref() != Some(DRIFT);
+    let reported = facts.cluster.condition(PROGRESS).is_some_and(is_end);
     let is_asleep = facts.cluster.is_true(HIBERNATING);
     let status = PowerStatus::stopped();
     let left =

@@ -13,6 +13,7 @@ use crate::hive::api::{
 };
 use crate::hive::conditions::{PROGRESS, READY};
 use crate::hive::data::{DATA, Data, Unit};
+use crate::savings::seen::Seen;
 use crate::spoke::{NodeObservation, OperatorObservation, Spoke, SpokeError, Upgrade};
 
 mod given_up;
@@ -117,7 +118,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         preflight_age: Some(Duration::ZERO),
         machines: None,
         unknown_for: Duration::MAX,
-        stopped: None,
+        stopped: Seen::default(),
         tried: None,
         failed_lists: 0,
         spoke: None,

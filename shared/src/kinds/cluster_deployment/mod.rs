@@ -17,10 +17,10 @@ use super::record::Record;
 use super::row::{ASLEEP, ByDefault, Column, INSTANCES, PLATFORM, REGION, Reader, Rival, STOP_START, TargetKind};
 use super::view::View;
 use crate::admission::Settings;
-use crate::hive::account::account;
 use crate::hive::api::ClusterDeployment;
 use crate::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
 use crate::hive::preflight::objects;
+use crate::hive::sleep_history::sleep_history;
 use crate::power::Power;
 
 /// The row.
@@ -93,7 +93,7 @@ impl Lifecycle for ClusterDeployment {
             region: self.spec.platform.region().map(str::to_owned),
             hibernate_after: self.spec.hibernate_after.clone(),
             fires_at: details::fires_at(self),
-            account: Some(account(self)),
+            sleep_history: Some(sleep_history(self)),
             ..record
         }
     }

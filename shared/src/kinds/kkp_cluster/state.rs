@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::annotation::format;
 use crate::kinds::record::Record;
 use crate::kkp::api::Cluster;
-use crate::kkp::ledger::account;
+use crate::kkp::ledger::sleep_history;
 use crate::kkp::pause::is_paused_by_us;
 use crate::kkp::{keys, record};
 
@@ -23,7 +23,7 @@ pub(super) fn describe(cluster: &Cluster, mut record: Record) -> Record {
     let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     record.platform = text(&cluster.spec.cloud.provider_name);
     record.region = text(&cluster.spec.cloud.dc);
-    record.account = Some(account(cluster));
+    record.sleep_history = Some(sleep_history(cluster));
     let paused_by = paused_by(cluster, None);
     let pause_reason = cluster.spec.pause_reason.as_deref().filter(|_| cluster.spec.pause).unwrap_or_default(); // row 13
     for (key, value) in [

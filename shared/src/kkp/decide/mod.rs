@@ -42,6 +42,7 @@ pub use facts::{
 };
 pub use plan::{Action, Plan, Report};
 use plan::{LACKING_POLL, QUEUE_POLL, QUEUED, Row, ending};
+pub use sleep::{REST, is_at_rest};
 pub use standing::{Standing, phase, standing};
 
 /// What the condition says after the last write of a wake: then the record goes.

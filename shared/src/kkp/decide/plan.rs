@@ -47,6 +47,8 @@ pub struct Plan {
     pub warning: Option<Warning>,
     /// When to reconcile again.
     pub requeue: Option<Duration>,
+    /// Whether the cluster sleeps and every count of its control plane was observed at 0.
+    pub at_rest: bool,
 }
 
 /// A warning Event.

@@ -65,6 +65,9 @@ use crate::text::list;
 /// What the condition says before the first write of a sleep: the record follows it.
 const OPENS: &str = "the preflight begins";
 
+/// How often a sleeping cluster is observed.
+pub const REST: Duration = Duration::from_mins(1);
+
 /// Requeue delay of a sleep that the preflight refuses. A change of the Cluster is reconciled at once.
 const REFUSED_POLL: Duration = Duration::from_mins(2);
 
@@ -179,6 +182,12 @@ fn refused(why: &str) -> Plan {
     plan.with(Outcome::Failed).requeued(REFUSED_POLL)
 }
 
+/// Whether every count is 0 in a sleep that is complete.
+pub fn is_at_rest(facts: &Facts<'_>) -> bool {
+    let is_asleep = facts.record.is_some_and(|record| record.phase == Phase::Dehydrated);
+    is_asleep && !facts.control_plane.is_empty() && raised(facts).is_empty()
+}
+
 /// Names of workloads that others have raised.
 fn raised(facts: &Facts<'_>) -> String {
     list(facts.control_plane.iter().filter(|one| one.wanted > 0).map(|one| &one.workload.name))
@@ -224,7 +233,7 @@ fn leave_raised(facts: &Facts<'_>) -> Plan {
 
 fn rests(message: String, warning: Option<Warning>) -> Plan {
     let report = Some(Report::of(Phase::Dehydrated, message));
-    Plan { report, warning, requeue: Some(Duration::from_mins(1)), ..Plan::default() }
+    Plan { report, warning, requeue: Some(REST), ..Plan::default() }
 }
 
 /// When the first certificate of the control plane expires. KKP renews none while the cluster is paused.

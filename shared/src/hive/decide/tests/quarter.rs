@@ -41,22 +41,22 @@ struct Machine {
 struct World {
     cluster: ClusterDeployment,
     machines: Vec<Machine>,
-    dates_starts: bool,
+    reports_start_time: bool,
     now: Timestamp,
     down_until: Timestamp,
-    seen: Option<Span>,
+    seen: Seen,
     names: u32,
 }
 
 impl World {
-    fn new(dates_starts: bool) -> Self {
+    fn new(reports_start_time: bool) -> Self {
         let mut world = Self {
             cluster: cluster("Running"),
             machines: Vec::new(),
-            dates_starts,
+            reports_start_time,
             now: "2026-08-31T20:00:00Z".parse().unwrap(),
             down_until: Timestamp::MIN,
-            seen: None,
+            seen: Seen::default(),
             names: 0,
         };
         world.cluster.metadata.uid = Some("u-1".to_owned());
@@ -73,7 +73,7 @@ impl World {
     fn add(&mut self, kind: &str, spot: Option<Spot>) {
         self.names += 1;
         let instance = Instance { spot, ..Instance::new(format!("i-{}", self.names), Running).of_type(kind) };
-        let instance = Instance { launched_at: self.dates_starts.then_some(self.now), ..instance };
+        let instance = Instance { launched_at: self.reports_start_time.then_some(self.now), ..instance };
         self.machines.push(Machine { instance, due: None, since: self.now, stopped: Vec::new() });
     }
 
@@ -100,7 +100,7 @@ impl World {
     }
 
     fn start(&mut self, at: usize) {
-        let (now, dates) = (self.now, self.dates_starts);
+        let (now, dates) = (self.now, self.reports_start_time);
         let machine = &mut self.machines[at];
         if machine.instance.state == Stopped {
             machine.stopped.push((machine.since, now));
@@ -154,12 +154,13 @@ impl World {
             match need {
                 Need::Machines(_) => {
                     let instances = self.machines.iter().map(|machine| machine.instance.clone()).collect();
-                    let profile =
-                        Profile { dates_starts: self.dates_starts, terminates_spot: true, ..Profile::default() };
+                    let profile = Profile {
+                        reports_start_time: self.reports_start_time,
+                        terminates_spot: true,
+                        ..Profile::default()
+                    };
                     let machines = Inventory::new(profile, Listing { instances, ..Listing::default() });
-                    if machines.all(Stopped) {
-                        self.seen = Some(seen_stopped(self.seen, self.now, STEADY));
-                    }
+                    self.seen.observe(machines.all(Stopped), self.now, STEADY);
                     (facts.machines, facts.stopped) = (Some(Ok(machines)), self.seen);
                 }
                 Need::Spoke => {
@@ -200,11 +201,11 @@ impl World {
                 self.start(at);
                 self.pass(Duration::from_mins(minutes));
                 self.stop(at);
-                self.seen = None; // the controller starts anew
+                self.seen = Seen::default(); // the controller starts anew
             }
             Event::Down(hours) => {
                 self.down_until = self.now + Duration::from_hours(hours);
-                self.seen = None;
+                self.seen = Seen::default();
             }
         }
     }
@@ -219,7 +220,7 @@ impl World {
         let mut stopped = BTreeMap::new();
         for machine in &self.machines {
             let all = machine.stopped.iter().map(|(from, to)| (*to - *from).get_seconds().unsigned_abs()).sum::<u64>();
-            *stopped.entry(machine.instance.priced_as()).or_default() += all;
+            *stopped.entry(machine.instance.price_key()).or_default() += all;
         }
         (ledger.totals(), stopped)
     }
@@ -239,8 +240,8 @@ fn event() -> impl Strategy<Value = Event> {
 /// Nights and weekends of a quarter, with a month's end in a sleep: at least 98 % of what the cloud has logged.
 #[test]
 fn a_quarter_without_a_fault_is_counted_almost_whole() {
-    for dates_starts in [true, false] {
-        let mut world = World::new(dates_starts);
+    for reports_start_time in [true, false] {
+        let mut world = World::new(reports_start_time);
         for _ in 0..13 {
             for (awake, asleep) in [(10, 14), (10, 14), (10, 14), (10, 14), (10, 62)] {
                 world.pass(Duration::from_hours(awake));
@@ -251,12 +252,12 @@ fn a_quarter_without_a_fault_is_counted_almost_whole() {
         }
         let ((asleep, machines), stopped) = world.ledger();
         let nights = 13 * 118 * 3_600;
-        assert!(asleep > nights * 98 / 100 && asleep <= nights, "{dates_starts}: {asleep} of {nights}");
+        assert!(asleep > nights * 98 / 100 && asleep <= nights, "{reports_start_time}: {asleep} of {nights}");
         for (kind, stopped) in stopped.into_iter().filter(|(_, stopped)| *stopped > 0) {
             let counted = machines[&kind];
             assert!(
                 counted > stopped * 98 / 100 && counted <= stopped,
-                "{dates_starts}: {kind} {counted} of {stopped}"
+                "{reports_start_time}: {kind} {counted} of {stopped}"
             );
         }
     }
@@ -267,10 +268,10 @@ proptest! {
 
     #[test]
     fn no_more_is_counted_than_the_cloud_has_logged(
-        dates_starts: bool,
+        reports_start_time: bool,
         events in prop::collection::vec((event(), 1u64..60), 1..40),
     ) {
-        let mut world = World::new(dates_starts);
+        let mut world = World::new(reports_start_time);
         for (event, hours) in events {
             world.play(event);
             world.pass(Duration::from_hours(hours));

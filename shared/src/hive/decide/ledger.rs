@@ -1,26 +1,13 @@
 //! What a decision's status writes to the ledger: the machines of a sleep that begins, and what is proven of one that ends.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-use jiff::Timestamp;
 
 use super::facts::Facts;
 use crate::cloud::InstanceState::{ShuttingDown, Stopped, Terminated};
 use crate::cloud::{Instance, Inventory};
-use crate::duration::age;
 use crate::hive::conditions::{HIBERNATING, PowerStatus};
-use crate::savings::ledger::{Group, LEDGER, Ledger, LedgerError, Sleep};
-use crate::savings::period::{Span, common};
-
-/// How much later than planned the second next list may be, so that it follows without a gap.
-const SLACK: Duration = Duration::from_mins(1);
-
-/// From when to when lists have shown all machines stopped, with one more of now. `steady`: how often they are listed.
-pub fn seen_stopped(before: Option<Span>, now: Timestamp, steady: Duration) -> Span {
-    let follows = |(from, until): &Span| *from <= now && age(*until, now) <= steady * 2 + SLACK;
-    (before.filter(follows).map_or(now, |(from, _)| from), now)
-}
+use crate::savings::ledger::{LEDGER, Ledger, LedgerError, MachineGroup, Sleep};
+use crate::savings::period::Span;
 
 /// The ledger as this status makes it, and why the one before did not count. `None` if no sleep begins or ends.
 pub(super) fn ledger(facts: &Facts<'_>, status: &PowerStatus) -> Option<(Ledger, Option<LedgerError>)> {
@@ -34,8 +21,13 @@ pub(super) fn ledger(facts: &Facts<'_>, status: &PowerStatus) -> Option<(Ledger,
     let before = cluster.condition(LEDGER).and_then(|condition| condition.message.as_deref());
     let (mut ledger, dropped) = Ledger::or_new(before, uid, facts.now);
     match since {
-        None => ledger.fell_asleep(facts.inventory().into_iter().flat_map(by_type)),
-        Some(since) => ledger.add(&sleep(facts, (since.min(facts.now), facts.now), &ledger)),
+        None => ledger.begin_sleep(facts.inventory().into_iter().flat_map(by_type)),
+        // A restored object may say that it slept before it was created.
+        Some(since) => {
+            let created = cluster.metadata.creation_timestamp.as_ref().map_or(since, |created| created.0);
+            let span = (since.max(created).min(facts.now), facts.now);
+            ledger.end_sleep(&sleep(facts, span, &ledger));
+        }
     }
     Some((ledger, dropped))
 }
@@ -44,7 +36,7 @@ pub(super) fn ledger(facts: &Facts<'_>, status: &PowerStatus) -> Option<(Ledger,
 fn by_type(machines: &Inventory) -> BTreeMap<String, u64> {
     let mut types = BTreeMap::new();
     for instance in counted(machines) {
-        *types.entry(instance.priced_as()).or_default() += 1;
+        *types.entry(instance.price_key()).or_default() += 1;
     }
     types
 }
@@ -55,27 +47,25 @@ fn counted(machines: &Inventory) -> impl Iterator<Item = &Instance> {
 
 fn sleep(facts: &Facts<'_>, span: Span, ledger: &Ledger) -> Sleep {
     // As far as lists, one after the other, have shown all machines stopped.
-    let seen = facts.stopped.map_or((span.0, span.0), |stopped| common(span, stopped));
+    let seen = facts.stopped.of(span);
     let Some(machines) = facts.inventory() else {
-        let machines = ledger.machines().map(|(kind, count)| Group { kind: kind.to_owned(), count, asleep: seen });
-        return Sleep { span, asleep: seen, machines: machines.collect() };
+        return Sleep { span, asleep: seen, machines: ledger.groups(seen) };
     };
     // A machine that is stopped, and was last started before the sleep, has not run in it.
     let is_proven = |instance: &&Instance| {
-        let started = instance.launched_at.filter(|_| machines.profile.dates_starts);
+        let started = instance.launched_at.filter(|_| machines.profile.reports_start_time);
         instance.state == Stopped && (instance.recorded || started.is_some_and(|started| started <= span.0))
     };
     let proven = |instance: &Instance| if is_proven(&instance) { span } else { seen };
     let mut groups: BTreeMap<(String, Span), u64> = BTreeMap::new();
     for instance in counted(machines) {
-        *groups.entry((instance.priced_as(), proven(instance))).or_default() += 1;
+        *groups.entry((instance.price_key(), proven(instance))).or_default() += 1;
     }
     let all_proven = counted(machines).next().is_some() && counted(machines).all(|instance| is_proven(&instance));
     let asleep = if all_proven { span } else { seen };
     // A cloud whose lists have no types until the next sleep: those of the beginning count.
     let is_untyped = counted(machines).all(|instance| instance.machine_type.is_empty());
-    let recorded = ledger.machines().map(|(kind, count)| Group { kind: kind.to_owned(), count, asleep });
-    let listed = groups.into_iter().map(|((kind, asleep), count)| Group { kind, count, asleep });
-    let machines = if is_untyped { recorded.collect() } else { listed.collect() };
+    let listed = groups.into_iter().map(|((kind, asleep), count)| MachineGroup { kind, count, asleep });
+    let machines = if is_untyped { ledger.groups(asleep) } else { listed.collect() };
     Sleep { span, asleep, machines }
 }

@@ -1,4 +1,4 @@
-//! What one object says of its sleep in a period.
+//! The sleep history of one object.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::ledger::{Ledger, LedgerError};
-use super::period::{Month, Period, Span, common, seconds};
+use super::ledger::{Ledger, LedgerError, MAX_MACHINES};
+use super::period::{Month, Period, Span, intersection, seconds};
 
-/// What one object says of its sleep.
+/// The sleep history of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
+pub struct SleepHistory {
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// The name under which bills have its machines.
@@ -33,20 +33,21 @@ pub struct Account {
 /// A period of one object, in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// The period as far as the object existed.
-    pub lived: u64,
+    /// How long the object existed in the period.
+    pub existed: u64,
     /// Asleep.
     pub asleep: u64,
-    /// Of a sleep that nothing proves; of days at most that of their months.
+    /// Of sleeps during which a machine may have run. Of days: at most this.
     pub unknown: u64,
     /// Asleep of machines, by type; a machine of no known type has none.
     pub machines: BTreeMap<String, u64>,
 }
 
-impl Account {
-    /// The account of an object with this message of its ledger. Months to come are in no period that is asked for.
+impl SleepHistory {
+    /// The history of an object with this message of its ledger.
     pub fn new(meta: &ObjectMeta, message: Option<&str>) -> Self {
         let uid = meta.uid.as_deref().unwrap_or_default();
+        // What has not come is in no period: it is cut where a period is read.
         let (ledger, dropped) = match message.map(|message| Ledger::of(message, uid, Timestamp::MAX)) {
             None => (None, None),
             Some(Ok(ledger)) => (Some(ledger), None),
@@ -56,22 +57,26 @@ impl Account {
         Self { labels: meta.labels.clone().unwrap_or_default(), created, ledger, dropped, ..Self::default() }
     }
 
-    /// What it says of a period. A sleep that has not ended counts up to now.
+    /// The usage in a period. A sleep that has not ended counts as asleep up to now.
     pub fn usage(&self, period: Period, now: Timestamp) -> Usage {
-        let span = period.span(now);
-        let lived = seconds(common(span, (self.created, Timestamp::MAX)));
+        let span = intersection(period.span(now), (self.created, Timestamp::MAX));
+        let existed = seconds(span);
+        if existed == 0 {
+            return Usage::default();
+        }
         let mut usage = match (&self.ledger, period) {
             (None, _) => Usage::default(),
             (Some(ledger), Period::Month(month)) => of_month(ledger, month),
             (Some(ledger), Period::Since(day)) => of_days(ledger, day),
         };
         usage.add_current(self, span, now);
-        let asleep = usage.asleep.min(lived);
-        Usage { lived, asleep, unknown: usage.unknown.min(lived - asleep), ..usage }
+        let asleep = usage.asleep.min(existed);
+        usage.machines.values_mut().for_each(|seconds| *seconds = (*seconds).min(existed * MAX_MACHINES));
+        Usage { existed, asleep, unknown: usage.unknown.min(existed - asleep), ..usage }
     }
 
     /// Machines that sleep, or slept last; 1 if nothing is known of them.
-    pub fn size(&self) -> u64 {
+    pub fn machine_count(&self) -> u64 {
         self.ledger.iter().flat_map(Ledger::machines).map(|(_, count)| count).sum::<u64>().max(1)
     }
 }
@@ -82,19 +87,20 @@ fn of_month(ledger: &Ledger, month: Month) -> Usage {
     Usage { asleep, unknown, machines, ..Usage::default() }
 }
 
-/// Days know no machines: they slept as in the rest of the month.
+/// Days have no machines: a month's machines count by the share of its sleep. Unknown is that of the months.
 fn of_days(ledger: &Ledger, first: Date) -> Usage {
-    let mut by_month: BTreeMap<Month, u64> = BTreeMap::new();
+    let mut by_month: BTreeMap<Month, u64> = ledger.months_since(first).map(|month| (month, 0)).collect();
     for (day, seconds) in ledger.of_days(first) {
         *by_month.entry(Month::of(day)).or_default() += seconds;
     }
     let mut usage = Usage::default();
     for (month, seconds) in by_month {
         let of_month = of_month(ledger, month);
-        usage.asleep += seconds;
+        let asleep = seconds.min(of_month.asleep);
+        usage.asleep += asleep;
         usage.unknown += of_month.unknown;
         for (kind, slept) in of_month.machines {
-            let share = u128::from(slept) * u128::from(seconds) / u128::from(of_month.asleep.max(1));
+            let share = u128::from(slept) * u128::from(asleep) / u128::from(of_month.asleep.max(1));
             *usage.machines.entry(kind).or_default() += u64::try_from(share).unwrap_or(u64::MAX);
         }
     }
@@ -102,12 +108,12 @@ fn of_days(ledger: &Ledger, first: Date) -> Usage {
 }
 
 impl Usage {
-    fn add_current(&mut self, account: &Account, span: Span, now: Timestamp) {
-        let Some(since) = account.asleep_since.filter(|since| *since < now) else { return };
-        let counted = account.ledger.as_ref().and_then(Ledger::counted).unwrap_or(Timestamp::MIN);
-        let asleep = seconds(common(span, (since.max(counted).min(now), now)));
+    fn add_current(&mut self, history: &SleepHistory, span: Span, now: Timestamp) {
+        let Some(since) = history.asleep_since.filter(|since| *since < now) else { return };
+        let counted = history.ledger.as_ref().and_then(Ledger::counted).unwrap_or(Timestamp::MIN);
+        let asleep = seconds(intersection(span, (since.max(counted).min(now), now)));
         self.asleep += asleep;
-        for (kind, count) in account.ledger.iter().flat_map(Ledger::machines) {
+        for (kind, count) in history.ledger.iter().flat_map(Ledger::machines) {
             *self.machines.entry(kind.to_owned()).or_default() += asleep * count;
         }
     }

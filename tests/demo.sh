@@ -62,6 +62,7 @@ for key, value in sorted(json.load(sys.stdin)["metadata"]["annotations"].items()
 show kubectl get events.events.k8s.io --field-selector regarding.name=demo -o 'custom-columns=TIME:.eventTime,FROM:.reportingController,REASON:.reason,NOTE:.note'
 
 step "And it is woken"
+sleep 5 # so that there is a sleep to count
 show kubectl hibernate resume demo --wait --timeout 3m
 instances
 show kubectl hibernate status demo

@@ -9,7 +9,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use server::metrics::Declare as _;
 use shared::savings::history::SleepHistory;
-use shared::savings::ledger::Ledger;
 use shared::text::sanitize_to;
 
 use super::Label;
@@ -48,8 +47,7 @@ impl SavingsMetrics {
 
     /// Counts what a write has added to the ledger of a target.
     pub fn ledger_written(&self, before: &SleepHistory, after: &SleepHistory) {
-        let Some(ledger) = &after.ledger else { return };
-        let (asleep, machines) = ledger.added_since(before.ledger.as_ref());
+        let (asleep, machines) = after.ledger.added_since(&before.ledger);
         if asleep > 0 {
             let [platform, ..] = self.place(after, "");
             self.seconds.get_or_create_owned(&[platform]).inc_by(asleep);
@@ -61,7 +59,7 @@ impl SavingsMetrics {
 
     /// Sets the machines of a target: those that sleep.
     pub fn set_machines(&self, target: &Key, history: &SleepHistory) {
-        let machines = history.ledger.iter().flat_map(Ledger::machines).filter(|(_, count)| *count > 0);
+        let machines = history.ledger.machines().filter(|(_, count)| *count > 0);
         let asleep = machines.filter(|_| history.asleep_since.is_some());
         let asleep = asleep.map(|(kind, count)| (self.place(history, kind), i64::try_from(count).unwrap_or(i64::MAX)));
         self.replace(target, asleep.collect());
@@ -109,13 +107,15 @@ impl SavingsMetrics {
 
 #[cfg(test)]
 mod tests {
+    use shared::savings::ledger::Ledger;
+
     use super::*;
 
     fn history(kind: &str, count: u64) -> SleepHistory {
         let mut ledger = Ledger::new("u");
         ledger.begin_sleep([(kind.to_owned(), count)]);
         let asleep_since = Some("2026-11-29T18:00:00Z".parse().unwrap());
-        SleepHistory { platform: "aws".to_owned(), ledger: Some(ledger), asleep_since, ..SleepHistory::default() }
+        SleepHistory { platform: "aws".to_owned(), ledger, asleep_since, ..SleepHistory::default() }
     }
 
     #[test]

@@ -279,7 +279,7 @@ mod tests {
             schedule: schedule.map(str::to_owned),
             ..Reported::default()
         };
-        let all = [target("team", "dev", Some(ledger), Some("nights")), target("prod", "shop", None, None)];
+        let all = [target("team", "dev", ledger, Some("nights")), target("prod", "shop", Ledger::default(), None)];
         let (now, period) = (at("2026-11-09T00:00:00Z"), Period::Month("2026-11".parse().unwrap()));
         let prices = Prices::read(PRICES).unwrap();
         let (rows, total) = report::rows(&all, &By::Target, period, Some(&prices), now);

@@ -76,7 +76,7 @@ pub struct Record {
     /// The schedule that governs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Governed>,
-    /// What it says of its sleep; none for kinds without a ledger.
+    /// Its sleep history; none for kinds without a ledger.
     #[serde(skip)]
     pub sleep_history: Option<SleepHistory>,
     /// What only one kind has: further fields of the same object.

@@ -211,8 +211,8 @@ pub const REGION: Column = Column { header: "REGION", cell: |record, _| record.r
 pub const ASLEEP: Column = Column { header: "ASLEEP-30D", cell: asleep };
 
 fn asleep(record: &Record, now: Timestamp) -> String {
-    let Some(account) = &record.sleep_history else { return String::new() };
-    let usage = account.usage(Period::last_days(30, now), now);
+    let Some(history) = &record.sleep_history else { return String::new() };
+    let usage = history.usage(Period::last_days(30, now), now);
     let share = percent(usage.asleep, usage.existed);
     share.map(|share| format!("{} ({share}%)", hours(usage.asleep))).unwrap_or_default()
 }

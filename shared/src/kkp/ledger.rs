@@ -14,7 +14,7 @@ use super::record::Machines;
 use crate::annotation::format;
 use crate::cloud::UNKNOWN_TYPE;
 use crate::savings::history::SleepHistory;
-use crate::savings::ledger::{LEDGER, Ledger, LedgerError, Sleep};
+use crate::savings::ledger::{Before, LEDGER, Ledger, LedgerError, Sleep};
 use crate::savings::seen::Seen;
 
 /// Since when the cluster sleeps.
@@ -23,42 +23,33 @@ fn asleep_since(cluster: &Cluster) -> Option<Timestamp> {
     format::time(condition.last_transition_time.as_deref()?)
 }
 
+/// The message of its ledger.
+fn message(cluster: &Cluster) -> Option<&str> {
+    cluster.condition(LEDGER)?.message.as_deref()
+}
+
 /// The sleep history of a cluster.
 pub fn sleep_history(cluster: &Cluster) -> SleepHistory {
-    let ledger = cluster.condition(LEDGER).and_then(|condition| condition.message.as_deref());
     let cloud = &cluster.spec.cloud;
     SleepHistory {
         resource: cluster.metadata.name.clone().unwrap_or_default(),
         platform: cloud.provider_name.clone(),
         region: cloud.dc.clone(),
         asleep_since: asleep_since(cluster),
-        ..SleepHistory::new(&cluster.metadata, ledger)
+        ..SleepHistory::new(&cluster.metadata, message(cluster))
     }
 }
 
 /// The ledger as this plan makes it, and why the one before did not count. `None` if no sleep begins or ends. `seen`: how
 /// long every count was observed at 0.
 pub fn ledger(cluster: &Cluster, plan: &Plan, seen: Seen, now: Timestamp) -> Option<(Ledger, Option<LedgerError>)> {
-    let (since, sleeps) = (asleep_since(cluster), plan.report.as_ref().is_some_and(|report| report.dehydrated));
-    if sleeps == since.is_some() {
-        return None;
-    }
-    let before = cluster.condition(LEDGER).and_then(|condition| condition.message.as_deref());
-    let (mut ledger, dropped) = Ledger::or_new(before, cluster.uid(), now);
-    match since {
-        None => {
-            let recorded = plan.record.iter().flat_map(|record| record.machine_deployments.values());
-            ledger.begin_sleep(by_type(recorded));
-        }
-        Some(since) => {
-            let created = cluster.metadata.creation_timestamp.as_ref().map_or(since, |created| created.0);
-            let span = (since.max(created).min(now), now);
-            let asleep = seen.of(span);
-            let machines = ledger.groups(asleep);
-            ledger.end_sleep(&Sleep { span, asleep, machines });
-        }
-    }
-    Some((ledger, dropped))
+    let before = Before { meta: &cluster.metadata, message: message(cluster), since: asleep_since(cluster) };
+    let sleeps = plan.report.as_ref().is_some_and(|report| report.dehydrated);
+    let machines = || by_type(plan.record.iter().flat_map(|record| record.machine_deployments.values()));
+    Ledger::after(before, sleeps, now, machines, |span, ledger| {
+        let asleep = seen.of(span);
+        Sleep { span, asleep, machines: ledger.groups(asleep) }
+    })
 }
 
 fn by_type<'a>(recorded: impl Iterator<Item = &'a Machines>) -> BTreeMap<String, u64> {

@@ -22,8 +22,8 @@ pub struct SleepHistory {
     pub platform: String,
     /// The cloud's region.
     pub region: String,
-    /// Its ledger, if it has one that counts.
-    pub ledger: Option<Ledger>,
+    /// Its ledger; empty if it has none that counts.
+    pub ledger: Ledger,
     /// Why its ledger does not count.
     pub dropped: Option<LedgerError>,
     /// Since when it sleeps.
@@ -48,11 +48,7 @@ impl SleepHistory {
     pub fn new(meta: &ObjectMeta, message: Option<&str>) -> Self {
         let uid = meta.uid.as_deref().unwrap_or_default();
         // What has not come is in no period: it is cut where a period is read.
-        let (ledger, dropped) = match message.map(|message| Ledger::of(message, uid, Timestamp::MAX)) {
-            None => (None, None),
-            Some(Ok(ledger)) => (Some(ledger), None),
-            Some(Err(error)) => (None, Some(error)),
-        };
+        let (ledger, dropped) = Ledger::or_new(message, uid, Timestamp::MAX);
         let created = meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
         Self { labels: meta.labels.clone().unwrap_or_default(), created, ledger, dropped, ..Self::default() }
     }
@@ -64,10 +60,9 @@ impl SleepHistory {
         if existed == 0 {
             return Usage::default();
         }
-        let mut usage = match (&self.ledger, period) {
-            (None, _) => Usage::default(),
-            (Some(ledger), Period::Month(month)) => of_month(ledger, month),
-            (Some(ledger), Period::Since(day)) => of_days(ledger, day),
+        let mut usage = match period {
+            Period::Month(month) => of_month(&self.ledger, month),
+            Period::Since(day) => of_days(&self.ledger, day),
         };
         usage.add_current(self, span, now);
         let asleep = usage.asleep.min(existed);
@@ -77,7 +72,7 @@ impl SleepHistory {
 
     /// Machines that sleep, or slept last; 1 if nothing is known of them.
     pub fn machine_count(&self) -> u64 {
-        self.ledger.iter().flat_map(Ledger::machines).map(|(_, count)| count).sum::<u64>().max(1)
+        self.ledger.machines().map(|(_, count)| count).sum::<u64>().max(1)
     }
 }
 
@@ -110,10 +105,10 @@ fn of_days(ledger: &Ledger, first: Date) -> Usage {
 impl Usage {
     fn add_current(&mut self, history: &SleepHistory, span: Span, now: Timestamp) {
         let Some(since) = history.asleep_since.filter(|since| *since < now) else { return };
-        let counted = history.ledger.as_ref().and_then(Ledger::counted).unwrap_or(Timestamp::MIN);
+        let counted = history.ledger.counted().unwrap_or(Timestamp::MIN);
         let asleep = seconds(intersection(span, (since.max(counted).min(now), now)));
         self.asleep += asleep;
-        for (kind, count) in history.ledger.iter().flat_map(Ledger::machines) {
+        for (kind, count) in history.ledger.machines() {
             *self.machines.entry(kind.to_owned()).or_default() += asleep * count;
         }
     }

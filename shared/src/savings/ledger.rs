@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::period::{Month, Span, day_of, days, intersection};
@@ -27,7 +28,7 @@ pub const DROPPED: &str = "LedgerDropped";
 const MAX_MONTHS: usize = 14;
 /// Days that are kept.
 pub const MAX_DAYS: usize = 31;
-/// Types of machines that are told apart.
+/// Instance types that are kept.
 const MAX_TYPES: usize = 6;
 /// Machines of a cluster.
 pub(super) const MAX_MACHINES: u64 = 10_000;
@@ -84,16 +85,27 @@ pub struct Sleep {
     pub machines: Vec<MachineGroup>,
 }
 
+/// An object before a status write.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    /// Its metadata.
+    pub meta: &'a ObjectMeta,
+    /// The message of its ledger, if it has one.
+    pub message: Option<&'a str>,
+    /// Since when it sleeps.
+    pub since: Option<Timestamp>,
+}
+
 /// Why a ledger does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
     /// It cannot be read.
     #[error(transparent)]
     Unreadable(#[from] RecordError),
-    /// The object was restored, or somebody copied it.
+    /// The object or its status was restored or copied.
     #[error("it belongs to another object")]
     OtherObject,
-    /// A clock was wrong, or somebody forged it.
+    /// It was forged, or a clock was wrong.
     #[error("it counts time that has not come")]
     Future,
 }
@@ -153,13 +165,38 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// The same, or a new one and why.
+    /// The same, or an empty one: if there is none, or (with the cause) none that counts.
     pub fn or_new(message: Option<&str>, uid: &str, now: Timestamp) -> (Self, Option<LedgerError>) {
         match message.map(|message| Self::of(message, uid, now)) {
             None => (Self::new(uid), None),
             Some(Ok(ledger)) => (ledger, None),
             Some(Err(error)) => (Self::new(uid), Some(error)),
         }
+    }
+
+    /// The ledger after a status write that reports whether the object sleeps, with why the one before does not count.
+    /// `None` if no sleep begins or ends. `machines`: those of a sleep that begins. `sleep`: what is proven of one that ends.
+    pub fn after<M: IntoIterator<Item = (String, u64)>>(
+        Before { meta, message, since }: Before<'_>,
+        sleeps: bool,
+        now: Timestamp,
+        machines: impl FnOnce() -> M,
+        sleep: impl FnOnce(Span, &Self) -> Sleep,
+    ) -> Option<(Self, Option<LedgerError>)> {
+        if sleeps == since.is_some() {
+            return None;
+        }
+        let (mut ledger, dropped) = Self::or_new(message, meta.uid.as_deref().unwrap_or_default(), now);
+        match since {
+            None => ledger.begin_sleep(machines()),
+            Some(since) => {
+                // A restored object may say that it slept before it was created.
+                let created = meta.creation_timestamp.as_ref().map_or(since, |created| created.0);
+                let sleep = sleep((since.max(created).min(now), now), &ledger);
+                ledger.end_sleep(&sleep);
+            }
+        }
+        Some((ledger, dropped))
     }
 
     /// L1: these machines sleep now.
@@ -202,14 +239,14 @@ impl Ledger {
 
     /// Seconds asleep of all months, and of machines by type.
     pub fn totals(&self) -> (u64, BTreeMap<String, u64>) {
-        self.added_since(None)
+        self.added_since(&Self::default())
     }
 
     /// The same, less what this older ledger of the object has of those months.
-    pub fn added_since(&self, before: Option<&Self>) -> (u64, BTreeMap<String, u64>) {
+    pub fn added_since(&self, before: &Self) -> (u64, BTreeMap<String, u64>) {
         let (mut asleep, mut machines): (u64, BTreeMap<String, u64>) = (0, BTreeMap::new());
         for MonthRow(month, of_month, _, _) in &self.months {
-            let (asleep_before, _, machines_before) = before.map(|before| before.of_month(*month)).unwrap_or_default();
+            let (asleep_before, _, machines_before) = before.of_month(*month);
             asleep += of_month.saturating_sub(asleep_before);
             for (kind, seconds) in self.of_month(*month).2 {
                 let known = machines_before.iter().find(|(one, _)| *one == kind).map_or(0, |(_, seconds)| *seconds);

@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::history::{SleepHistory, Usage};
-use super::ledger::Ledger;
 use super::period::Period;
 use super::prices::{Amount, Prices};
 
@@ -219,7 +218,7 @@ pub fn percent(part: u64, whole: u64) -> Option<u64> {
 pub fn unpriced(targets: &[Reported], prices: &Prices) -> BTreeMap<(String, String), u64> {
     let mut found = BTreeMap::new();
     for history in targets.iter().map(|target| &target.history) {
-        for (kind, count) in history.ledger.iter().flat_map(Ledger::machines).filter(|(_, count)| *count > 0) {
+        for (kind, count) in history.ledger.machines().filter(|(_, count)| *count > 0) {
             if prices.cost(kind, &history.region, 0).is_none() {
                 *found.entry((kind.to_owned(), history.region.clone())).or_default() += count;
             }

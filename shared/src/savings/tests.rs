@@ -27,7 +27,7 @@ fn slept(from: Timestamp, to: Timestamp, kinds: &[(&str, u64)]) -> Sleep {
 }
 
 fn history(ledger: Ledger) -> SleepHistory {
-    SleepHistory { ledger: Some(ledger), ..SleepHistory::default() }
+    SleepHistory { ledger, ..SleepHistory::default() }
 }
 
 #[test]

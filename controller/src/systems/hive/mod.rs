@@ -245,7 +245,11 @@ fn count(hive: &Hive, cluster: &ClusterDeployment) {
     let asleep = cluster.true_since(HIBERNATING).map(|since| clock::now().duration_since(since));
     let metrics = &hive.hub().metrics;
     metrics.count(&key_of(cluster), cluster.power_state(), asleep);
-    metrics.savings.set_machines(&key_of(cluster), &sleep_history(cluster));
+    // The ledger of a cluster that is awake is not read.
+    match asleep {
+        Some(_) => metrics.savings.set_machines(&key_of(cluster), &sleep_history(cluster)),
+        None => metrics.savings.forget(&key_of(cluster)),
+    }
 }
 
 /// Whether the Secret that the cloud refused has another version by now. Nothing is read before a refusal.

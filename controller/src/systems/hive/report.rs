@@ -5,7 +5,7 @@ use kube::runtime::events::EventType;
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
 use shared::hive::decide::Notice;
-use shared::hive::sleep_history::sleep_history;
+use shared::hive::sleep_history::{ledger, sleep_history};
 use shared::text::sanitize;
 use tracing::{info, warn};
 
@@ -23,7 +23,9 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
     let message = word.and_then(|word| word.message.as_deref()).unwrap_or_default();
     info!(cluster = full_name(after), from, to, says = message, progress, "status written");
     let failed = reason::is_failure(to);
-    hive.hub().metrics.savings.ledger_written(&sleep_history(before), &sleep_history(after));
+    if ledger(before) != ledger(after) {
+        hive.hub().metrics.savings.ledger_written(&sleep_history(before), &sleep_history(after));
+    }
     if from != to {
         hive.hub().metrics.transitioned(before, after);
     }

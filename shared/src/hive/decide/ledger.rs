@@ -6,30 +6,18 @@ use super::facts::Facts;
 use crate::cloud::InstanceState::{ShuttingDown, Stopped, Terminated};
 use crate::cloud::{Instance, Inventory};
 use crate::hive::conditions::{HIBERNATING, PowerStatus};
-use crate::savings::ledger::{LEDGER, Ledger, LedgerError, MachineGroup, Sleep};
+use crate::hive::sleep_history;
+use crate::savings::ledger::{Before, Ledger, LedgerError, MachineGroup, Sleep};
 use crate::savings::period::Span;
 
 /// The ledger as this status makes it, and why the one before did not count. `None` if no sleep begins or ends.
 pub(super) fn ledger(facts: &Facts<'_>, status: &PowerStatus) -> Option<(Ledger, Option<LedgerError>)> {
     let cluster = facts.cluster;
     let since = cluster.true_since(HIBERNATING);
+    let before = Before { meta: &cluster.metadata, message: sleep_history::ledger(cluster), since };
     let sleeps = status.hibernating.as_ref()?.status == "True";
-    if sleeps == since.is_some() {
-        return None;
-    }
-    let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
-    let before = cluster.condition(LEDGER).and_then(|condition| condition.message.as_deref());
-    let (mut ledger, dropped) = Ledger::or_new(before, uid, facts.now);
-    match since {
-        None => ledger.begin_sleep(facts.inventory().into_iter().flat_map(by_type)),
-        // A restored object may say that it slept before it was created.
-        Some(since) => {
-            let created = cluster.metadata.creation_timestamp.as_ref().map_or(since, |created| created.0);
-            let span = (since.max(created).min(facts.now), facts.now);
-            ledger.end_sleep(&sleep(facts, span, &ledger));
-        }
-    }
-    Some((ledger, dropped))
+    let machines = || facts.inventory().map(by_type).unwrap_or_default();
+    Ledger::after(before, sleeps, facts.now, machines, |span, ledger| sleep(facts, span, ledger))
 }
 
 /// Machines of each type. What is terminated is not asleep.

@@ -18,6 +18,7 @@ from __future__ import annotations
 import base64
 import binascii
 import copy
+import datetime
 import functools
 import re
 import threading
@@ -36,7 +37,7 @@ STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 4
 INSTANCE_ID = re.compile(r"i-(?:[0-9a-f]{8}|[0-9a-f]{17})")
 
 # Seconds that each transition takes, the most instances that one page holds, and whether calls are limited. All settable while running.
-SETTINGS = {"start": 2.0, "stop": 2.0, "terminate": 2.0, "page_limit": 1000, "limits": 1}
+SETTINGS = {"start": 2.0, "stop": 2.0, "terminate": 2.0, "page_limit": 1000, "limits": 1, "shift": 0}
 
 # moto is not made for threads: whoever reads or changes its state holds this.
 LOCK = threading.RLock()
@@ -46,6 +47,11 @@ _original = {name: getattr(Instance, name) for name in ("start", "stop", "termin
 _original_run = InstanceBackend.run_instances
 _original_run_response = InstanceResponse.run_instances
 _request = threading.local()
+
+
+def shifted() -> datetime.datetime:
+    """Now, by the clock of launch times."""
+    return utcnow() + datetime.timedelta(seconds=SETTINGS["shift"])
 
 
 def set_state(instance: Instance, name: str, since: float | None = None) -> InstanceState:
@@ -59,7 +65,7 @@ def set_state(instance: Instance, name: str, since: float | None = None) -> Inst
 def _transition(instance: Instance, during: str, final: str, kind: str) -> InstanceState:
     previous = set_state(instance, during)
     if kind == "start":
-        instance.launch_time = utcnow()
+        instance.launch_time = shifted()
     token = instance._state
 
     def finish() -> None:

@@ -159,7 +159,7 @@ class Simulator:
         try:
             status, headers, text = self.answer(call, env, body)
         finally:
-            call.end = time.time()
+            call.end = time.time() + model.SETTINGS["shift"]
             self.log.write(call)
         start_response(f"{status} EC2", headers)
         return [text]
@@ -170,7 +170,7 @@ class Simulator:
         access_key, region, _ = access.peek(env.get("HTTP_AUTHORIZATION", ""))
         agent = " ".join(filter(None, (env.get("HTTP_USER_AGENT"), env.get("HTTP_X_AMZ_USER_AGENT"))))
         ids = [values[0] for name, values in form.items() if name.startswith("InstanceId.")]
-        return Call(time.time(), 0.0, form.get("Action", [""])[0], ids, region, access_key, "", agent)
+        return Call(time.time() + model.SETTINGS["shift"], 0.0, form.get("Action", [""])[0], ids, region, access_key, "", agent)
 
     def answer(self, call: Call, env, body: bytes):
         with FAULTS_LOCK:
@@ -328,7 +328,7 @@ def change_instance(_sim, _query, data, instance_id):
             instance.stops_again = data["stops_again"]
         if "state" in data:
             if data["state"] == "running":
-                instance.launch_time = model.utcnow()
+                instance.launch_time = model.shifted()
             model.set_state(instance, data["state"], data.get("since"))
         return instance_row(instance)
 

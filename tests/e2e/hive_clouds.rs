@@ -20,7 +20,7 @@ use testbed::supervisor::programs::Start;
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Platform, Program, Timings, World};
 
-use crate::hive_common::{SOON, message, says};
+use crate::hive_common::{SOON, ledger_counts, message, says};
 
 /// Long enough for twelve clusters whose controller dies again and again.
 const LONG: Duration = Duration::from_mins(3);
@@ -80,10 +80,7 @@ async fn six_machines_of_each_cloud_sleep_and_wake_and_a_spot_machine_stays_the_
             Platform::Azure => "Standard_D4s_v5",
             _ => "bx2-4x16",
         };
-        let args = ["savings", cluster.name(), "-n", cluster.namespace(), "-o", "json"];
-        let saved = world.plugin(&args).await?.json()?;
-        let (asleep, of_kind) = (&saved["total"]["asleepSeconds"], &saved["total"]["machineSeconds"][kind]);
-        ensure!(of_kind.as_u64().is_some() && of_kind.as_u64() == asleep.as_u64().map(|one| 6 * one), "{saved}");
+        ledger_counts(&world, &cluster, 6, kind).await?;
         let calls = world.simulated(platform)?.calls().await?;
         let refused: Vec<_> = calls.iter().filter(|call| call.status >= 400).collect();
         ensure!(refused.is_empty(), "{platform:?}: {refused:?}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -59,4 +59,14 @@ pub(crate) async fn credentials(world: &World, cluster: &Cluster) -> Result<(Api
     let aws = cluster.get().await?.spec.platform.aws.context("an AWS cluster")?;
     let name = aws.credentials_secret_ref.context("a Secret")?.name;
     Ok((Api::namespaced(world.hub().await?, cluster.namespace()), name))
+}
+
+/// Its ledger counts what it has slept for so many machines of this type, and nothing else. Seconds asleep.
+pub(crate) async fn ledger_counts(world: &World, cluster: &Cluster, machines: u64, type_: &str) -> Result<u64> {
+    let args = ["savings", cluster.name(), "-n", cluster.namespace(), "-o", "json"];
+    let saved = world.plugin(&args).await?.json()?;
+    let total = &saved["total"];
+    let asleep = total["asleepSeconds"].as_u64().context("seconds")?;
+    ensure!(asleep > 0 && total["machineSeconds"] == json!({ type_: machines * asleep }), "{saved}");
+    Ok(asleep)
 }

@@ -77,6 +77,7 @@ mod rollout_rules;
 mod rollout_upgrades;
 mod rollout_waves;
 mod savings;
+mod savings_quarter;
 mod schedule_admission;
 mod schedule_clock;
 mod schedule_common;

@@ -15,6 +15,8 @@ use testbed::proxy::faults::{Effect, Rule};
 use testbed::world::handle::Cluster;
 use testbed::{ClusterOptions, Options, Platform, World};
 
+use crate::hive_common::ledger_counts;
+
 pub(crate) const SOON: Duration = Duration::from_mins(5);
 
 /// The world of these tests.
@@ -144,6 +146,8 @@ async fn a_cluster_wakes_as_it_was() -> Result<()> {
     for (service, id) in &counters {
         eprintln!("{service}: {} calls", world.hits(service, id).await?);
     }
+    // The ledger counts whole seconds.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     let begun = Instant::now();
     cluster.wake().await?;
     cluster.wait_for_power_state("Running", SOON).await?;
@@ -152,6 +156,7 @@ async fn a_cluster_wakes_as_it_was() -> Result<()> {
         eprintln!("{service}: {} calls", world.hits(service, id).await?);
     }
     clean(&world, &cluster, &openstack).await?;
+    ledger_counts(&world, &cluster, 6, "m1.small").await?;
     let after = likeness(&openstack, &infra_id).await?;
     for (before, after) in before.iter().zip(&after) {
         ensure!(before == after, "before:\n{before:#}\nafter:\n{after:#}");

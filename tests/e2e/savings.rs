@@ -9,9 +9,11 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use shared::savings::ledger::LEDGER;
-use testbed::{Cluster, ClusterOptions, World};
+use testbed::{Cluster, ClusterOptions, Options, Program, Timings, World};
 
+use crate::alone::controller_leader::leader;
 use crate::hive_common::{SOON, message, running};
+use crate::schedule_leader::replica;
 
 /// Longer than a sleep that is counted in whole seconds can miss.
 const SLEEP: Duration = Duration::from_secs(4);
@@ -86,6 +88,52 @@ async fn sleeps_are_counted_and_a_forged_ledger_is_dropped_by_name() -> Result<(
         let anew = savings(&world, &cluster, &[]).await?;
         let asleep = anew["total"]["asleepSeconds"].as_u64().unwrap_or_default();
         ensure!(asleep >= SLEEP.as_secs() - 1 && message(&cluster.get().await?, LEDGER).contains(&uid), "{anew}");
+    }
+    cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_leader_that_is_frozen_over_a_wake_counts_no_sleep_again() -> Result<()> {
+    let world = World::up(Options {
+        clusters: 0,
+        without: vec![Program::Controller],
+        timings: Timings::fast(),
+        ..Options::default()
+    })
+    .await?;
+    for identity in ["a", "b"] {
+        world.start(&replica(identity)).await?;
+    }
+    let cluster = running(&world, "twice", ClusterOptions::of_size(2)).await?;
+    let mut before = 0;
+    for _ in 0..3 {
+        cluster.sleep().await?;
+        cluster.wait_for_power_state("Hibernating", SOON).await?;
+        tokio::time::sleep(SLEEP).await;
+        let first = format!("controller-{}", leader(&world).await?);
+        // It is frozen at a moment of its wake, which the other one ends.
+        cluster.wake().await?;
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..600))).await;
+        world.signal(&first, "freeze").await?;
+        cluster.wait_for_power_state("Running", SOON).await?;
+        let once = savings(&world, &cluster, &[]).await?;
+        let seconds = |field: &str| once["total"][field].as_u64().unwrap_or_default();
+        // Of a leader that has started machines and not written so, nothing proves how long they slept.
+        let (asleep, counted) = (seconds("asleepSeconds"), seconds("asleepSeconds") + seconds("unknownSeconds"));
+        let most = before + 3 * SLEEP.as_secs();
+        ensure!(
+            counted >= before + SLEEP.as_secs() - 1 && counted <= most,
+            "more than {before}, at most {most}: {once}"
+        );
+        ensure!(once["total"]["machineSeconds"]["m6i.xlarge"].as_u64().unwrap_or_default() == 2 * asleep, "{once}");
+        world.signal(&first, "thaw").await?;
+        tokio::time::sleep(SLEEP).await;
+        let after = savings(&world, &cluster, &[]).await?;
+        ensure!(
+            after["total"]["asleepSeconds"] == asleep && after["total"]["unknownSeconds"] == counted - asleep,
+            "{after}"
+        );
+        before = counted;
     }
     cluster.remove().await
 }

@@ -1,28 +1,18 @@
 //! Schedules and clocks: the hour that a clock change skips and the one that comes twice, and a clock that is set back.
 
-use anyhow::{Context as _, Result};
-use jiff::civil::{Date, time};
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan as _};
+use anyhow::Result;
+use jiff::ToSpan as _;
+use jiff::civil::time;
 use serde_json::json;
-use shared::schedule::zone::zone;
 use testbed::Program;
 use testbed::supervisor::programs::Start;
 
 use crate::rollout_common::{Fleet, SOON};
-use crate::schedule_common::{BERLIN, Days, QUIET, ended, night};
-
-/// The day on which clocks go forward and the day on which they go back, after today.
-fn changes(zone: &TimeZone) -> Result<[Date; 2]> {
-    let mut next = zone.following(Timestamp::now());
-    let mut days = [(); 2].map(|()| next.next().map(|change| change.timestamp().to_zoned(zone.clone()).date()));
-    days.sort_by_key(|day| day.map(|day| day.month() > 6));
-    Ok([days[0].context("a change")?, days[1].context("a change")?])
-}
+use crate::schedule_common::{Days, QUIET, clock_changes, ended, night};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_change_moves_an_edge_of_the_hour_that_is_skipped_and_repeats_none() -> Result<()> {
-    let [forward, back] = changes(&zone(BERLIN).context("a zone")?)?;
+    let [forward, back] = clock_changes()?;
     let days = Days::of(forward).await?;
     // It works at the time of the API server, which trusts its certificate for weeks: only the controller's clock is months
     // ahead.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::civil::{Date, Time, Weekday, time};
-use jiff::{Timestamp, ToSpan as _};
+use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -68,13 +68,14 @@ impl Days {
         Ok(instant(&zone(BERLIN).context("a zone")?, self.day(days)?.to_datetime(time)))
     }
 
-    /// Sets the clock.
-    pub(crate) fn go(&self, days: i64, time: Time) -> Result<()> {
+    /// Sets the clock, and answers how far it is ahead.
+    pub(crate) fn go(&self, days: i64, time: Time) -> Result<SignedDuration> {
         self.go_to(self.at(days, time)?)
     }
 
-    pub(crate) fn go_to(&self, at: Timestamp) -> Result<()> {
-        self.clock.set(at.duration_since(Timestamp::now()))
+    pub(crate) fn go_to(&self, at: Timestamp) -> Result<SignedDuration> {
+        let shift = SignedDuration::from_secs(at.duration_since(Timestamp::now()).as_secs());
+        self.clock.set(shift).map(|()| shift)
     }
 
     /// Starts a program with this clock.
@@ -108,6 +109,15 @@ impl Days {
         let made = self.rollouts(uid).await?;
         Ok(made.iter().filter(|one| one.spec.as_of.as_ref().is_some_and(|at| at.0 == edge)).count())
     }
+}
+
+/// The days on which clocks go forward and back, after today.
+pub(crate) fn clock_changes() -> Result<[Date; 2]> {
+    let zone = zone(BERLIN).context("a zone")?;
+    let mut next = zone.following(Timestamp::now());
+    let mut days = [(); 2].map(|()| next.next().map(|change| change.timestamp().to_zoned(zone.clone()).date()));
+    days.sort_by_key(|day| day.map(|day| day.month() > 6));
+    Ok([days[0].context("a change")?, days[1].context("a change")?])
 }
 
 /// Awake from Monday to Friday.

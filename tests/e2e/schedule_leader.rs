@@ -11,7 +11,8 @@ use crate::alone::controller_leader::leader;
 use crate::rollout_common::{Fleet, SOON, controller};
 use crate::schedule_common::{Days, QUIET, ended, night};
 
-fn replica(identity: &str) -> Start {
+/// One of two controllers.
+pub(crate) fn replica(identity: &str) -> Start {
     Start { identity: Some(identity.to_owned()), ..controller() }
 }
 

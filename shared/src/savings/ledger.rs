@@ -7,6 +7,7 @@
 //! | L3 | L1 or L2, and the ledger cannot be read, is another object's, or is from the future | a new one |
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::period::{Month, Span, day_of, days, intersection};
 use crate::cloud::MAX_PRICE_KEY;
+use crate::duration::after;
 use crate::record::{Format, RecordError};
 use crate::text::sanitize_to;
 
@@ -34,6 +36,8 @@ const MAX_TYPES: usize = 6;
 pub(super) const MAX_MACHINES: u64 = 10_000;
 /// Seconds of a day.
 const DAY: u64 = 86_400;
+/// The precision of times of conditions.
+const SECOND: Duration = Duration::from_secs(1);
 /// All further types.
 const OTHER: &str = "other";
 
@@ -190,9 +194,11 @@ impl Ledger {
         match since {
             None => ledger.begin_sleep(machines()),
             Some(since) => {
-                // A restored object may say that it slept before it was created.
+                // A restored object may say that it slept before it was created. Conditions have whole seconds: the
+                // sleep may have begun at the end of this one.
                 let created = meta.creation_timestamp.as_ref().map_or(since, |created| created.0);
-                let sleep = sleep((since.max(created).min(now), now), &ledger);
+                let begun = after(since.max(created), SECOND);
+                let sleep = sleep((begun.min(now), now), &ledger);
                 ledger.end_sleep(&sleep);
             }
         }

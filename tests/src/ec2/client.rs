@@ -196,6 +196,9 @@ pub struct Settings {
     /// Seconds from shutting-down to terminated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminate: Option<f64>,
+    /// Seconds by which launch times and the log of calls are ahead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shift: Option<f64>,
 }
 
 impl Ec2 {

@@ -124,6 +124,7 @@ async fn change_timings(State(world): Shared, Json(change): Json<Value>) -> Answ
         start: Some(timings.ec2_start.as_secs_f64()),
         stop: Some(timings.ec2_stop.as_secs_f64()),
         terminate: Some(timings.ec2_terminate.as_secs_f64()),
+        shift: None,
     };
     world.ec2.settings(&ec2).await?;
     world.clock.set(timings.clone());

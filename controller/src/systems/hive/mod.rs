@@ -181,10 +181,8 @@ impl System for Hive {
         Ok(if observation.acted { Acted::Changed } else { Acted::Nothing })
     }
 
-    /// The report keeps the words of the first decision about the actions.
     fn decide_again(&self, observation: &Observation<'_>, first: Plan) -> Plan {
-        let Plan { status, requeue, due, watch, .. } = self.decide(observation);
-        Plan { status, requeue, due, watch, ..first }
+        decide::decide_again(&observation.facts, first)
     }
 
     async fn report(&self, seen: &mut Self::Facts<'_>, plan: &mut Plan, target: &mut Target) -> Reconciled<Done> {

@@ -122,6 +122,18 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     with_ledger(with_times(Plan { notice, ..plan }, facts), facts)
 }
 
+/// The decision after the actions of the first one. What the first one said of the actions stays, and so does its ledger of
+/// a sleep that they end: a machine that was started proves nothing of it.
+pub fn decide_again(facts: &Facts<'_>, first: Plan) -> Plan {
+    let Plan { status, requeue, due, watch, .. } = decide(facts);
+    let before = first.status.as_ref().and_then(|status| status.ledger.clone());
+    let status = status.map(|status| {
+        let ledger = status.ledger.map(|after| before.unwrap_or(after));
+        PowerStatus { ledger, ..status }
+    });
+    Plan { status, requeue, due, watch, ..first }
+}
+
 /// Adds the ledger to a status that begins or ends a sleep.
 fn with_ledger(plan: Plan, facts: &Facts<'_>) -> Plan {
     let Some((ledger, dropped)) = plan.status.as_ref().and_then(|status| ledger::ledger(facts, status)) else {

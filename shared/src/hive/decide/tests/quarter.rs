@@ -125,8 +125,8 @@ impl World {
     /// One reconcile. Whether the cluster is where it should be.
     fn reconcile(&mut self) -> bool {
         let cluster = self.cluster.clone();
-        let plan = decide(&self.facts(&cluster));
-        for action in &plan.actions {
+        let mut plan = decide(&self.facts(&cluster));
+        for action in &plan.actions.clone() {
             let Action::Move(verb, ids) = action else { continue };
             for id in ids {
                 let at = self.find(id);
@@ -137,8 +137,10 @@ impl World {
                 }
             }
         }
-        let status = if plan.actions.is_empty() { plan.status } else { decide(&self.facts(&cluster)).status };
-        if let Some(patch) = status.and_then(|status| status.patch(&cluster, self.now)) {
+        if !plan.actions.is_empty() {
+            plan = decide_again(&self.facts(&cluster), plan);
+        }
+        if let Some(patch) = plan.status.and_then(|status| status.patch(&cluster, self.now)) {
             self.cluster = patched(&cluster, &patch);
         }
         let there = if self.cluster.desired() == Power::Hibernating { HIBERNATING } else { READY };
@@ -260,6 +262,21 @@ fn a_quarter_without_a_fault_is_counted_almost_whole() {
                 "{reports_start_time}: {kind} {counted} of {stopped}"
             );
         }
+    }
+}
+
+/// No controller runs through a weekend: where the cloud reports the last start of a machine, that proves the sleep.
+#[test]
+fn a_weekend_without_a_controller_is_counted_where_the_cloud_proves_it() {
+    for (reports_start_time, is_counted) in [(true, true), (false, false)] {
+        let mut world = World::new(reports_start_time);
+        world.play(Event::Sleep);
+        world.pass(Duration::from_hours(1));
+        world.play(Event::Down(60));
+        world.pass(Duration::from_hours(61));
+        let ((asleep, machines), stopped) = world.ledger();
+        let is_whole = asleep > 61 * 3_600 && machines["m6i.xlarge"] > 2 * 61 * 3_600;
+        assert_eq!(is_whole, is_counted, "{reports_start_time}: {asleep}, {machines:?} of {stopped:?}");
     }
 }
 

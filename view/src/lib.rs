@@ -1,16 +1,22 @@
 //! What is on a hub, of every kind of the table of kinds: as it is, and each change after that. It prints nothing and
 //! has no command line.
 
+pub mod age;
+pub mod calendar;
+pub mod columns;
 mod elsewhere;
 pub mod error;
 pub mod fdb;
 mod item;
+pub mod lines;
 pub mod pool;
 pub mod protection;
 pub mod resolve;
 pub mod rollout;
+pub mod savings;
 pub mod schedule;
 pub mod target;
+pub mod times;
 pub mod upgrade;
 
 use std::sync::Arc;

@@ -67,6 +67,19 @@ impl UpgradeState {
         self.upgrade.metadata.name.as_deref().unwrap_or_default()
     }
 
+    /// How many clusters are in this state.
+    pub fn count(&self, state: &str) -> usize {
+        self.members.iter().filter(|member| member.state == state).count()
+    }
+
+    /// `2 of 3`; empty before the first batch.
+    pub fn batch(&self) -> String {
+        let status = self.upgrade.status.as_ref();
+        let (current, all) =
+            status.map_or((0, 0), |status| (status.status.current_batch, status.remediation_plan.len()));
+        if current > 0 { format!("{current} of {all}") } else { String::new() }
+    }
+
     /// Its phase, in a word.
     pub fn state(&self) -> String {
         if self.is_gone { "Deleted".to_owned() } else { self.phase.to_string() }

@@ -11,10 +11,10 @@ use shared::kinds::Kinds;
 use shared::savings::period::Period;
 use shared::savings::prices::Prices;
 use shared::savings::report::{self, By, Reported, Row};
+use view::savings::reported;
 use view::target::TargetState;
 use view::{Item, Listing};
 
-use super::status::schedule;
 use crate::cli::savings::{SavingsArgs, SavingsOutput};
 use crate::cli::{HubArgs, time};
 use crate::connect::connect;
@@ -78,16 +78,6 @@ struct Report {
     prices: Option<Prices>,
     period: Period,
     now: Timestamp,
-}
-
-fn reported(TargetState { record, .. }: &TargetState, everywhere: bool, now: Timestamp) -> Option<Reported> {
-    let name = match record.namespace.as_str() {
-        namespace if everywhere && !namespace.is_empty() => format!("{namespace}/{}", record.name),
-        _ => record.name.clone(),
-    };
-    let history = record.sleep_history.clone()?;
-    let schedule = record.schedule.as_ref().map(|_| schedule::name(record));
-    Some(Reported { key: record.key(), name, history, schedule, held: schedule::hold(record, now) })
 }
 
 /// Names what is wrong with a file, and the machines of these targets that it has no price for.

@@ -14,10 +14,10 @@ pub(crate) use self::schedule::ScheduleError;
 pub(crate) use self::usage::UsageError;
 use hub::error::{ConfigError, HubError};
 use shared::kinds::TargetError;
+use view::age::elapsed;
 use view::error::ViewError;
 
 use crate::cli::time::TimeError;
-use crate::output::age::elapsed;
 
 /// How the program ends. The numbers are part of its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

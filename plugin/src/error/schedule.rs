@@ -1,6 +1,7 @@
 //! Why a schedule is not created, not read or not changed, and which exit code that is.
 
 use shared::schedule::timetable::Invalid;
+use view::calendar::{TimetableError, lines};
 
 use super::Exit;
 
@@ -33,23 +34,17 @@ pub(crate) enum ScheduleError {
         "{what}: no schedule has targets of this type: ClusterDeployments, KKP Clusters and workloads have schedules"
     )]
     Unscheduled { what: String },
-    #[error("{what}:\n  {}", lines(.faults))]
-    Invalid { what: String, faults: Vec<Invalid> },
-    #[error("{what}: spec.calendars[{index}]: {why}")]
-    Calendar { what: String, index: usize, why: String },
+    #[error(transparent)]
+    Timetable(#[from] TimetableError),
     #[error("{what}: {why}")]
     Refused { what: String, why: String },
-}
-
-fn lines(faults: &[Invalid]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ")
 }
 
 impl ScheduleError {
     /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Unscheduled { .. } | Self::Invalid { .. } | Self::Calendar { .. } => Exit::Error,
+            Self::Unscheduled { .. } | Self::Timetable(_) => Exit::Error,
             Self::Refused { .. } => Exit::Refused,
             _ => Exit::Usage,
         }

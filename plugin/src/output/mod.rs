@@ -1,6 +1,5 @@
 //! What goes to the terminal: results to stdout, everything else to stderr, color only on a terminal.
 
-pub(crate) mod age;
 pub(crate) mod prompt;
 
 use std::io::{self, IsTerminal, Write, stderr, stdout};

@@ -17,15 +17,13 @@ use serde_json::Value;
 use shared::annotation::{format, keys};
 use shared::kinds::Kind;
 
-use crate::output::age::age;
+use view::age::age;
 
 /// A lock that its holder renews.
 pub(crate) static LEASE: Kind = Kind::namespaced("coordination.k8s.io", &["v1"], "Lease", "leases");
 /// What defines a kind of an operator.
 pub(crate) static DEFINITIONS: Kind =
     Kind::cluster_scoped("apiextensions.k8s.io", &["v1"], "CustomResourceDefinition", "customresourcedefinitions");
-/// Text that a hub keeps.
-pub(crate) static CONFIG_MAPS: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps");
 /// How long a Lease is held, if it does not say.
 const HELD: i64 = 15;
 

@@ -3,20 +3,11 @@
 use std::io;
 use std::path::Path;
 
-use hub::error::HubError;
-use hub::{HubClient, Resource};
-use serde_json::Value;
-use shared::annotation::keys;
+use hub::HubClient;
 use shared::savings::prices::{MAX_BYTES, Prices};
 
-use super::CONFIG_MAPS;
 use crate::error::Problem;
 use crate::output;
-
-/// The `ConfigMap` with prices.
-const CONFIG_MAP: &str = "hibernate-prices";
-/// Its key.
-const KEY: &str = "prices.csv";
 
 /// The prices of a file.
 ///
@@ -36,20 +27,8 @@ pub(crate) async fn prices(hub: &HubClient, file: Option<&Path>) -> Result<Optio
         let prices = of_file(path)?.map_err(|errors| io::Error::new(io::ErrorKind::InvalidData, errors.join("; ")));
         return Ok(Some(prices.map_err(Problem::io(format!("use prices of {}", path.display())))?));
     }
-    let found = match hub.get(Resource::preferred(&CONFIG_MAPS), keys::NAMESPACE, CONFIG_MAP).await {
-        Ok(found) => found,
-        Err(HubError::NoObject { .. }) => return Ok(None),
-        Err(error) => {
-            output::warning(&format!("no prices are used: {error}"));
-            return Ok(None);
-        }
-    };
-    let prices = match found["data"].get(KEY).and_then(Value::as_str) {
-        Some(text) => Prices::read(text).map_err(|errors| errors.join("; ")),
-        None => Err(format!("it has no key {KEY}: add it")),
-    };
-    let warn = |why: String| {
-        output::warning(&format!("no prices are used: ConfigMap {}/{CONFIG_MAP}: {why}", keys::NAMESPACE));
-    };
-    Ok(prices.map_err(warn).ok())
+    Ok(view::savings::prices(hub).await.unwrap_or_else(|why| {
+        output::warning(&why);
+        None
+    }))
 }

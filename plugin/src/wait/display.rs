@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use view::age::elapsed;
 
 use crate::error::Problem;
 use crate::output;
-use crate::output::age::elapsed;
 
 /// More targets than this share one moving line.
 const LINES: usize = 10;

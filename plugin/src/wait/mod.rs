@@ -18,12 +18,12 @@ use serde_json::Value;
 use shared::kinds::{Progress, UNNOTICED};
 use shared::power::Power;
 use view::Event;
+use view::age::elapsed;
 use view::target::Target;
 
 use self::display::{Outcome, ProgressDisplay};
 use crate::error::{Exit, Failure, Problem, WaitError};
 use crate::output;
-use crate::output::age::elapsed;
 
 /// How long an answer to a request for a check is waited for without `--timeout`: without our controller there is none.
 const ANSWER_LIMIT: Duration = Duration::from_mins(2);

@@ -11,12 +11,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::confirmation::{Briefing, Preflight, Request};
 use tokio::time::{Instant, timeout, timeout_at};
+use view::age::elapsed;
 use view::target::Target;
 
 use super::until;
 use crate::error::Problem;
 use crate::output;
-use crate::output::age::elapsed;
 
 /// How long an answer is waited for before a change. A controller reads the user cluster for it, which takes a few
 /// seconds.

@@ -11,11 +11,11 @@ use shared::kinds::{POWER_ROLLOUT, UNNOTICED};
 use shared::rollout::api::PowerRollout;
 use shared::rollout::member::MemberState;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
+use view::age::elapsed;
 
 use super::display::{Outcome, ProgressDisplay};
 use super::until;
 use crate::error::{Exit, Problem, WaitError};
-use crate::output::age::elapsed;
 
 /// How long after `notAfter` a controller has to say so itself.
 const GRACE: SignedDuration = SignedDuration::from_secs(5);

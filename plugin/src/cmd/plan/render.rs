@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::finding::{Finding, Severity};
+use view::age::age;
 
 use super::Outlook;
 use crate::cli::ReportOutput;
 use crate::output;
-use crate::output::age::age;
 
 /// Prints all, in the order in which they were named, `everywhere` being all namespaces.
 pub(super) fn all(outlooks: &[Outlook], output: ReportOutput, everywhere: bool, now: Timestamp) {

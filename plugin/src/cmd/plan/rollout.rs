@@ -16,6 +16,7 @@ use shared::rollout::draft;
 use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
+use view::age::elapsed;
 
 use super::{DELETED, Outlook};
 use crate::cli::rollout::{Hours, RolloutFlags};
@@ -23,7 +24,6 @@ use crate::cli::{ReportOutput, time};
 use crate::cmd::rollout::canary::{CanaryGroup, name_of, place};
 use crate::cmd::rollout::options::{Options, spec};
 use crate::output;
-use crate::output::age::elapsed;
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);

@@ -10,10 +10,10 @@ use shared::kinds::{Briefing, is_protected};
 use shared::power::Power;
 use shared::text::and_more;
 use view::CONCURRENCY;
+use view::age::elapsed;
 
 use crate::cmd::power_plan::{Findings, PlanResult, PowerRequest, TargetPlan};
 use crate::error::{Failure, Problem, UsageError};
-use crate::output::age::elapsed;
 use crate::output::{self, prompt};
 use crate::wait::preflight::{self, Outcome};
 

@@ -14,9 +14,9 @@ use shared::fdb::recover::record::Record;
 use shared::fdb::recover::replace::Choice;
 use shared::fdb::recover::{Plan, Step};
 use shared::object::name_of;
+use view::age::age;
 
 use crate::error::{FdbError, Problem};
-use crate::output::age::age;
 use crate::output::{self, aligned, prompt};
 
 /// When a question is asked.

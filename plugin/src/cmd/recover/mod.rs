@@ -15,6 +15,7 @@ use shared::fdb::recover::presence::Unrecoverable;
 use shared::fdb::recover::{RunState, Step, remaining};
 use shared::text::quoted;
 use tokio::time::{Instant, sleep};
+use view::age::elapsed;
 
 use self::dialog::PromptMode;
 use self::run::{End, Progress, Run};
@@ -23,7 +24,6 @@ use crate::cli::recover::{FdbArgs, GroupArgs, ProcessGroupsArgs};
 use crate::cli::values::Limit;
 use crate::cli::{DryRun, HubArgs, Include};
 use crate::error::{Exit, FdbError, Problem, WaitError};
-use crate::output::age::elapsed;
 use crate::output::{self, nothing_found};
 use crate::read::fdb::{DatabaseSnapshot, called};
 

@@ -13,9 +13,11 @@ use shared::schedule::calendar::Holiday;
 use shared::schedule::timetable::{Edge, Timetable};
 use shared::schedule::zone::zone;
 use shared::text::name_some;
+use view::age::local;
+use view::calendar::{calendars, read};
 use view::schedule::ScheduleState;
 
-use super::{calendars, find, next_text, read, text, word};
+use super::{find, next_text, text, word};
 use crate::cli::HubArgs;
 use crate::cli::schedule::ChangeArgs;
 use crate::cli::time::{self, moment};
@@ -23,7 +25,6 @@ use crate::cmd::rewrite::{Step, rewrite};
 use crate::connect::connect;
 use crate::error::{Exit, Problem, ScheduleError};
 use crate::output;
-use crate::output::age::local;
 
 /// Most exceptions of a schedule.
 const MAX_EXCEPTIONS: usize = 64;
@@ -55,14 +56,20 @@ pub(super) async fn run(change: Change<'_>, args: &ChangeArgs, hub_args: &HubArg
     let now = time::now();
     let step = async |object: &Value| {
         let state = ScheduleState::read(row, object.clone())?;
-        let calendars = async || calendars(&hub, &state, &args.calendars.calendar_namespace).await;
+        let calendars = async || {
+            let found = calendars(&hub, &state, &args.calendars.calendar_namespace).await;
+            found.map_err(ScheduleError::from)
+        };
         let step = match change {
             Change::Suspend(on) => Ok(suspended(&state, on)),
             Change::Skip(until) => {
                 let until = until.map(|text| moment("--until", text, &now)).transpose()?;
                 skipped(state.clone(), &calendars().await?, until, now.timestamp())?
             }
-            Change::Apply => applied(&state, &read(&state, &calendars().await?)?, now.timestamp()),
+            Change::Apply => {
+                let timetable = read(&state, &calendars().await?).map_err(ScheduleError::from)?;
+                applied(&state, &timetable, now.timestamp())
+            }
         };
         Ok(step.map_err(|why| ScheduleError::Refused { what: state.full_name(), why })?)
     };

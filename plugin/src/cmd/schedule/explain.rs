@@ -4,11 +4,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
 use shared::kinds::{Kinds, View};
+use view::calendar::timetable;
 use view::known;
 use view::schedule::{ScheduleState, Schedules, scheduled_as};
 use view::target::place;
 
-use super::{next_text, timetable};
+use super::next_text;
 use crate::cli::schedule::ExplainArgs;
 use crate::cli::{HubArgs, ReportOutput};
 use crate::cmd::status::described;

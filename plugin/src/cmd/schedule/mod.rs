@@ -5,14 +5,14 @@ mod create;
 mod explain;
 mod next;
 
-use hub::{HubClient, Resource, is_name, is_namespace};
+use hub::{HubClient, is_name};
 use jiff::Timestamp;
 use serde_json::Value;
 use shared::kinds::{CLUSTER_SCHEDULE, Kinds, SCHEDULE, ShownKind};
 use shared::power::Power;
-use shared::schedule::api::{CalendarReference, ScheduledPower};
-use shared::schedule::calendar::{self, Holiday};
+use shared::schedule::api::ScheduledPower;
 use shared::schedule::timetable::{Edge, Timetable};
+use view::age::local;
 use view::error::ViewError;
 use view::schedule::ScheduleState;
 use view::{Item, Listing, Namespaces, Query, Row};
@@ -21,13 +21,9 @@ use self::change::Change;
 use crate::cli::HubArgs;
 use crate::cli::schedule::{ScheduleArgs, ScheduleVerb, SkipArgs};
 use crate::error::{Exit, Problem, ScheduleError};
-use crate::output::age::local;
-use crate::read::CONFIG_MAPS;
 
 /// Both kinds: what a name without a type is looked up in first comes first.
 const KINDS: [&ShownKind; 2] = [&SCHEDULE, &CLUSTER_SCHEDULE];
-/// The days of each calendar of a schedule.
-type Calendars = Vec<Vec<Holiday>>;
 
 /// Runs `schedule VERB`.
 ///
@@ -83,40 +79,6 @@ async fn list(hub: &HubClient, args: &HubArgs) -> (Vec<ScheduleState>, Vec<view:
     let Listing { items, failures, .. } = view::list(hub, &query).await;
     let schedule = |item| if let Item::Schedule(state) = item { Some(*state) } else { None };
     (items.into_iter().filter_map(schedule).collect(), failures)
-}
-
-/// The calendars of a schedule. `cluster_wide`: where those of cluster-wide schedules are.
-async fn calendars(hub: &HubClient, state: &ScheduleState, cluster_wide: &str) -> Result<Calendars, ScheduleError> {
-    let namespace = if state.namespace().is_empty() { cluster_wide } else { state.namespace() };
-    let mut calendars = Vec::new();
-    for (index, reference) in state.spec().calendars.iter().enumerate() {
-        let fail = |why| ScheduleError::Calendar { what: state.full_name(), index, why };
-        calendars.push(calendar(hub, namespace, reference).await.map_err(fail)?);
-    }
-    Ok(calendars)
-}
-
-/// A schedule that is ready to answer.
-fn read(state: &ScheduleState, calendars: &[Vec<Holiday>]) -> Result<Timetable, ScheduleError> {
-    Timetable::of(state.spec(), calendars).map_err(|faults| ScheduleError::Invalid { what: state.full_name(), faults })
-}
-
-/// The same with the calendars of the hub.
-async fn timetable(hub: &HubClient, state: &ScheduleState, cluster_wide: &str) -> Result<Timetable, ScheduleError> {
-    read(state, &calendars(hub, state, cluster_wide).await?)
-}
-
-/// The days of a calendar, or why they are not known.
-async fn calendar(hub: &HubClient, namespace: &str, reference: &CalendarReference) -> Result<Vec<Holiday>, String> {
-    let CalendarReference { config_map, key, .. } = reference;
-    // Only what can be a name goes into a URL.
-    if !is_name(config_map) || !is_namespace(namespace) {
-        return Err(format!("found {namespace}/{config_map}, must be the name of a ConfigMap"));
-    }
-    let found = hub.get(Resource::preferred(&CONFIG_MAPS), namespace, config_map).await;
-    let found = found.map_err(|error| error.to_string())?;
-    let text = found["data"].get(key).and_then(Value::as_str);
-    calendar::of_key(&format!("ConfigMap {namespace}/{config_map}"), key, text)
 }
 
 /// `Sleep` or `Awake`.

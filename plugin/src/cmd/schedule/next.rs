@@ -6,16 +6,17 @@ use shared::annotation::format;
 use shared::schedule::timetable::{Edge, Timetable};
 use shared::schedule::zone::zone;
 use shared::text::quoted;
+use view::age::local;
+use view::calendar::timetable;
 use view::known;
 use view::schedule::ScheduleState;
 
-use super::{find, list, timetable, word};
+use super::{find, list, word};
 use crate::cli::schedule::NextArgs;
 use crate::cli::{HubArgs, ReportOutput};
 use crate::connect::connect;
-use crate::error::{Exit, Failure, Problem};
+use crate::error::{Exit, Failure, Problem, ScheduleError};
 use crate::output;
-use crate::output::age::local;
 
 /// An edge of a schedule, and where it comes from.
 struct Next<'a>(&'a ScheduleState, Edge, String);
@@ -49,7 +50,9 @@ pub(super) async fn run(args: &NextArgs, hub_args: &HubArgs) -> Result<Exit, Pro
             // Of a suspended schedule that was asked for, what would happen.
             Ok(_) if state.spec().suspend && args.schedule.is_none() => {}
             Ok(timetable) => edges.extend(between(state, &timetable, now, until)),
-            Err(error) => exits.push(output::failed(&Failure::new(state.full_name(), error.into()))),
+            Err(error) => {
+                exits.push(output::failed(&Failure::new(state.full_name(), ScheduleError::from(error).into())));
+            }
         }
     }
     edges.sort_by_key(|Next(_, edge, _)| edge.at);

@@ -6,18 +6,13 @@ use jiff::Timestamp;
 use shared::annotation::{format, keys};
 use shared::fdb::api::Health;
 use shared::fdb::suspension::Minimum;
+use view::age::age;
 use view::fdb::{DatabaseState, SuspendedGroup};
 
 use super::{Render, Style};
 use crate::output;
-use crate::output::age::age;
 
 impl Render for DatabaseState {
-    /// They are always shown with everything.
-    fn line(&self, _: Timestamp) -> Vec<String> {
-        Vec::new()
-    }
-
     fn full(&self, style: &Style) -> Vec<String> {
         lines(self, *style).iter().map(|line| output::plain(line)).collect()
     }

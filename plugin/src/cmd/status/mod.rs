@@ -4,7 +4,6 @@ mod fdb;
 mod pools;
 mod printer;
 mod rollouts;
-pub(super) mod schedule;
 mod schedules;
 mod table;
 mod upgrades;
@@ -53,8 +52,6 @@ struct Style {
 
 /// An object as a person reads it.
 trait Render {
-    /// A line of the table.
-    fn line(&self, now: Timestamp) -> Vec<String>;
     /// Everything, sanitized.
     fn full(&self, style: &Style) -> Vec<String>;
 }

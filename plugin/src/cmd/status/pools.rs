@@ -1,10 +1,10 @@
 //! Pools as a person reads them.
 
 use jiff::Timestamp;
+use view::age::age;
 use view::pool::{PoolMember, PoolState};
 
 use crate::output;
-use crate::output::age::age;
 
 static POOL: [&str; 8] =
     ["NAMESPACE", "NAME", "SIZE", "STANDBY", "READY", "RUNNING-COUNT", "WAITING-CLAIMS", "HIBERNATE-AFTER"];

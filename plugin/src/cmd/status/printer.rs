@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde_json::json;
 use shared::kinds::{Column, Key, Record, ShownKind, Shows};
 use view::pool::PoolState;
-use view::{Item, ItemList};
+use view::{Item, ItemList, lines};
 
 use super::table::{self, Table, Width};
-use super::{Change, Entry, Render, Style, pools, rollouts, schedules, upgrades};
+use super::{Change, Entry, Render, Style, pools};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::output;
 
@@ -46,10 +46,7 @@ impl Layout {
         match shown.map(|row| row.shows) {
             None => Self::Targets(table()),
             Some(Shows::ClusterPool) => Self::Pools { namespaces },
-            Some(Shows::Rollout) if !is_named => Self::Lines(rollouts::HEAD),
-            Some(Shows::Upgrade) if !is_named => Self::Lines(upgrades::HEAD),
-            Some(Shows::Schedule) if !is_named => Self::Lines(schedules::HEAD),
-            Some(Shows::FoundationDb | Shows::Rollout | Shows::Upgrade | Shows::Schedule) => Self::Full,
+            Some(shows) => lines::head(shows).filter(|_| !is_named).map_or(Self::Full, Self::Lines),
         }
     }
 }
@@ -141,7 +138,7 @@ impl<'a> Printer<'a> {
                 pools::tables(&pools, *namespaces, headers, now)
             }
             Layout::Lines(head) => {
-                let lines = items.iter().copied().filter_map(rendered).map(|item| item.line(now));
+                let lines = items.iter().copied().filter_map(|item| lines::line(item, now));
                 output::table(if headers && !items.is_empty() { head } else { &[] }, lines)
             }
             Layout::Full => {

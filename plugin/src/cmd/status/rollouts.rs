@@ -5,10 +5,10 @@ use shared::annotation::format;
 use shared::kinds::POWER_ROLLOUT;
 use shared::rollout::status::{GroupStatus, RolloutPhase, TargetStatus};
 use shared::text::{and_more, quoted};
+use view::age::age;
 use view::rollout::{RolloutState, time};
 
 use super::{Render, Style, described};
-use crate::output::age::age;
 use crate::output::{self, Color};
 use crate::wait;
 
@@ -16,24 +16,8 @@ use crate::wait;
 const NAMES: usize = 15;
 /// How the group of the remaining targets is called.
 const REST: &str = "(remaining)";
-/// Head of the table.
-pub(super) const HEAD: &[&str] = &["NAME", "ACTION", "PHASE", "TARGETS", "SUCCEEDED", "FAILED", "REQUESTED BY", "AGE"];
 
 impl Render for RolloutState {
-    fn line(&self, now: Timestamp) -> Vec<String> {
-        let total = self.status.total.map(|total| total.to_string()).unwrap_or_default();
-        vec![
-            self.name.clone(),
-            self.spec.action.to_string(),
-            self.phase.clone(),
-            total,
-            (count(self, "Succeeded") + count(self, "AlreadyInState")).to_string(),
-            (count(self, "Failed") + count(self, "TimeOut")).to_string(),
-            self.requested_by.clone().unwrap_or_default(),
-            self.created_at.map(|at| age(at, now)).unwrap_or_default(),
-        ]
-    }
-
     /// A rollout with its groups and targets, sanitized, and with colors if they are on.
     fn full(&self, style: &Style) -> Vec<String> {
         let color = color(self).filter(|_| style.colors);
@@ -107,10 +91,6 @@ fn next(rollout: &RolloutState) -> Option<String> {
     if waits || rollout.spec.paused && is(RolloutPhase::Paused) { verb("resume") } else { None }
 }
 
-fn count(rollout: &RolloutState, state: &str) -> u32 {
-    rollout.status.counts.get(state).copied().unwrap_or_default()
-}
-
 fn color(rollout: &RolloutState) -> Option<Color> {
     match rollout.phase.as_str() {
         "Succeeded" => Some(Color::Green),
@@ -123,7 +103,7 @@ fn color(rollout: &RolloutState) -> Option<Color> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use view::Item;
+    use view::{Item, lines};
 
     use super::*;
 
@@ -144,6 +124,10 @@ mod tests {
 
     fn now() -> Timestamp {
         "2026-11-24T18:00:00Z".parse().unwrap()
+    }
+
+    fn line(rollout: RolloutState) -> Vec<String> {
+        lines::line(&Item::Rollout(Box::new(rollout)), now()).unwrap()
     }
 
     fn style(colors: bool) -> Style {
@@ -189,7 +173,7 @@ mod tests {
         and 10 more
         ");
         assert_eq!(record.full(&style(true))[2], "  Phase:         \u{1b}[31mHalted\u{1b}[0m");
-        assert_eq!(record.line(now()), ["night", "Hibernate", "Halted", "12", "0", "2", "alice\u{1b}[31m", "10m"]);
+        assert_eq!(line(record.clone()), ["night", "Hibernate", "Halted", "12", "0", "2", "alice\u{1b}[31m", "10m"]);
         assert!(!lines.iter().any(|line| line.contains('\u{1b}')));
     }
 
@@ -208,6 +192,6 @@ mod tests {
             "{over}"
         );
         let Item::Rollout(gone) = Item::Rollout(Box::new(record(&json!({})))).deleted() else { panic!("a rollout") };
-        assert_eq!(gone.line(now())[2], "Deleted");
+        assert_eq!(line(*gone)[2], "Deleted");
     }
 }

@@ -1,38 +1,18 @@
 //! Schedules as a person reads them.
 
-use jiff::Timestamp;
 use shared::annotation::format;
 use shared::schedule::api::{LastEdge, NextEdge};
 use shared::text::quoted;
+use view::age::{age, local};
 use view::schedule::ScheduleState;
 
 use super::{Render, Style, described};
 use crate::output;
-use crate::output::age::{age, local};
 
 /// The width of the names in front of the values.
 const NAMES: usize = 12;
-/// Head of the table.
-pub(super) const HEAD: &[&str] =
-    &["NAMESPACE", "NAME", "ZONE", "STATE", "NEXT", "AT", "TARGETS", "ROLLOUT", "SUSPENDED"];
 
 impl Render for ScheduleState {
-    fn line(&self, _: Timestamp) -> Vec<String> {
-        let (spec, status) = (self.spec(), self.status().cloned().unwrap_or_default());
-        let next = status.next.first();
-        vec![
-            self.namespace().to_owned(),
-            self.name().to_owned(),
-            spec.time_zone.clone(),
-            self.state(),
-            next.map(|edge| edge.power.to_string()).unwrap_or_default(),
-            next.map(|edge| local(edge.at.0, &spec.time_zone)).unwrap_or_default(),
-            status.targets.map(|targets| targets.to_string()).unwrap_or_default(),
-            status.last_edge.and_then(|edge| edge.rollout).unwrap_or_default(),
-            spec.suspend.to_string(),
-        ]
-    }
-
     /// A schedule with its edges, sanitized.
     fn full(&self, style: &Style) -> Vec<String> {
         let (spec, status) = (self.spec(), self.status().cloned().unwrap_or_default());
@@ -75,6 +55,7 @@ impl Render for ScheduleState {
 mod tests {
     use serde_json::{Value, json};
     use shared::kinds::{CLUSTER_SCHEDULE, SCHEDULE};
+    use view::{Item, lines};
 
     use super::*;
 
@@ -127,8 +108,7 @@ mod tests {
         ");
         let line =
             ["team", "night", "Europe/Berlin", "Sleep", "Awake", "2026-11-30T07:30+01:00", "12", "night-1", "true"];
-        assert_eq!(state.line(style().now), line);
-        assert_eq!(line.len(), HEAD.len());
+        assert_eq!(lines::line(&Item::Schedule(Box::new(state)), style().now).unwrap(), line);
     }
 
     #[test]
@@ -136,9 +116,8 @@ mod tests {
         let text = |status: &Value| state(status).full(&style()).join("\n");
         assert!(text(&Value::Null).contains("State:      no controller has seen it yet"));
         assert!(text(&json!({ "observedGeneration": 1 })).contains("State:      none: it asks for no state now"));
-        let gone = view::Item::Schedule(Box::new(state(&Value::Null))).deleted();
-        let view::Item::Schedule(gone) = gone else { panic!("a schedule") };
-        assert_eq!(gone.line(style().now)[3], "Deleted");
+        let gone = Item::Schedule(Box::new(state(&Value::Null))).deleted();
+        assert_eq!(lines::line(&gone, style().now).unwrap()[3], "Deleted");
         let everywhere = ScheduleState::read(&CLUSTER_SCHEDULE, json!(state(&Value::Null).schedule)).unwrap();
         assert!(everywhere.full(&style())[3].ends_with("resume cpsch/night"));
     }

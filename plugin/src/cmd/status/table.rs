@@ -3,12 +3,9 @@
 use jiff::Timestamp;
 use shared::kinds::{Column, Record};
 
-use super::schedule;
-use crate::output::age::age;
-use crate::output::{Color, Columns};
+use view::columns::{self, Tone};
 
-/// The widest that a reason may make its column; JSON and YAML have all of it.
-const REASON: usize = 60;
+use crate::output::{Color, Columns};
 
 /// What the table shows besides the records.
 #[derive(Clone, Copy, Debug)]
@@ -32,29 +29,6 @@ pub(crate) enum Width {
     Wide,
 }
 
-static NAMESPACE: Column = Column { header: "NAMESPACE", cell: |record, _| record.namespace.clone() };
-static NAME: Column = Column { header: "NAME", cell: |record, _| record.name.clone() };
-/// The name where there are several kinds.
-static TYPE_AND_NAME: Column = Column { header: "NAME", cell: |record, _| format!("{}/{}", record.kind, record.name) };
-static FIRST: [Column; 5] = [
-    Column { header: "DESIRED", cell: |record, _| record.desired.clone() },
-    Column { header: STATE, cell: |record, _| record.observed.clone() },
-    Column { header: "SINCE", cell: |record, now| record.since.map(|since| age(since, now)).unwrap_or_default() },
-    Column { header: "REQUESTED-BY", cell: |record, _| record.requested_by.clone().unwrap_or_default() },
-    Column { header: "REASON", cell: |record, _| short(record.reason.as_deref().unwrap_or_default()) },
-];
-/// Shown where a target has such a thing.
-static TIMES: [Column; 3] = [
-    Column { header: "SCHEDULE", cell: |record, _| schedule::name(record) },
-    Column { header: "NEXT", cell: schedule::next },
-    Column { header: "UNTIL", cell: schedule::ends },
-];
-/// Last, because it can be long.
-static STEP: Column = Column { header: "STEP", cell: |record, _| step(record) };
-
-/// The column whose cells have a color.
-const STATE: &str = "STATE";
-
 /// The columns; with `-o wide` those of the kinds come between the first and the last.
 fn columns(
     layout: Layout,
@@ -62,31 +36,20 @@ fn columns(
     records: &[&Record],
     now: Timestamp,
 ) -> Vec<&'static Column> {
-    let namespace = layout.namespaces.then_some(&NAMESPACE);
-    let name = if layout.types { &TYPE_AND_NAME } else { &NAME };
+    let namespace = layout.namespaces.then_some(&columns::NAMESPACE);
+    let name = if layout.types { &columns::TYPE_AND_NAME } else { &columns::NAME };
     let is_wide = layout.width == Width::Wide;
     let of_kinds = if is_wide { of_kinds } else { Vec::new() };
     let has = |column: &Column| records.iter().any(|record| !(column.cell)(record, now).is_empty());
-    let times = TIMES.iter().filter(|column| is_wide || has(column));
-    namespace.into_iter().chain([name]).chain(&FIRST).chain(of_kinds).chain(times).chain([&STEP]).collect()
-}
-
-/// The text, or its beginning with `…`.
-fn short(text: &str) -> String {
-    if text.chars().nth(REASON).is_none() {
-        return text.to_owned();
-    }
-    let begin: String = text.chars().take(REASON - 1).collect();
-    begin.trim_end().to_owned() + "…"
-}
-
-fn step(record: &Record) -> String {
-    match &record.step {
-        None => String::new(),
-        // The reason is the state in nearly all cases, and then it stands two columns before.
-        Some(step) if step.reason.is_empty() || step.reason == record.observed => step.message.clone(),
-        Some(step) => format!("{}: {}", step.reason, step.message),
-    }
+    let times = columns::TIMES.iter().filter(|column| is_wide || has(column));
+    namespace
+        .into_iter()
+        .chain([name])
+        .chain(&columns::FIRST)
+        .chain(of_kinds)
+        .chain(times)
+        .chain([&columns::STEP])
+        .collect()
 }
 
 /// A table whose columns keep their width, so that lines can be added to it.
@@ -118,7 +81,7 @@ impl Table {
 
     /// The line of a record.
     pub(crate) fn line(&self, record: &Record, now: Timestamp) -> String {
-        let state = self.columns.iter().position(|column| column.header == STATE);
+        let state = self.columns.iter().position(|column| column.header == columns::STATE);
         let color = color(record).filter(|_| self.layout.colors);
         self.widths.line(&cells(&self.columns, record, now), state.zip(color))
     }
@@ -135,14 +98,12 @@ fn cells(columns: &[&Column], record: &Record, now: Timestamp) -> Vec<String> {
 }
 
 fn color(record: &Record) -> Option<Color> {
-    let failed = record.step.as_ref().is_some_and(|step| step.failed);
-    match record.observed.as_str() {
-        _ if failed => Some(Color::Red),
-        "Running" => Some(Color::Green),
-        "Hibernating" | "Dehydrated" => Some(Color::Blue),
-        "" | "Unknown" => None,
-        _ => Some(Color::Yellow),
-    }
+    Some(match columns::tone(record)? {
+        Tone::Failed => Color::Red,
+        Tone::Awake => Color::Green,
+        Tone::Asleep => Color::Blue,
+        Tone::Moving => Color::Yellow,
+    })
 }
 
 #[cfg(test)]
@@ -261,14 +222,6 @@ mod tests {
 
     #[test]
     fn a_long_reason_does_not_widen_the_table() {
-        for (reason, expected) in [
-            (String::new(), String::new()),
-            ("ä".repeat(60), "ä".repeat(60)),
-            ("ä".repeat(61), "ä".repeat(59) + "…"),
-            (format!("{} {}", "x".repeat(58), "y".repeat(100_000)), "x".repeat(58) + "…"),
-        ] {
-            assert_eq!(short(&reason), expected);
-        }
         let mut record = records().swap_remove(0);
         record.reason = Some("x".repeat(100_000));
         let table = table_of(LAYOUT, std::slice::from_ref(&record));

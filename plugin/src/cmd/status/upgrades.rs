@@ -6,32 +6,16 @@ use shared::cgu::api::{COMPLETE, TIMED_OUT};
 use shared::cgu::phase::UpgradePhase;
 use shared::kinds::CLUSTER_GROUP_UPGRADE;
 use shared::text;
+use view::age::age;
 use view::upgrade::{Member, UpgradeState};
 
 use super::{Render, Style, described};
-use crate::output::age::age;
 use crate::output::{self, Color};
 
 /// The width of the names in front of the values.
 const NAMES: usize = 11;
-/// Head of the table.
-pub(super) const HEAD: &[&str] = &["NAMESPACE", "NAME", "STATE", "BATCH", "CLUSTERS", "COMPLETE", "TIMED OUT", "AGE"];
 
 impl Render for UpgradeState {
-    fn line(&self, now: Timestamp) -> Vec<String> {
-        let created = self.upgrade.metadata.creation_timestamp.as_ref();
-        vec![
-            self.namespace().to_owned(),
-            self.name().to_owned(),
-            self.state(),
-            batch(self),
-            self.members.len().to_string(),
-            count(self, COMPLETE).to_string(),
-            count(self, TIMED_OUT).to_string(),
-            created.map(|at| age(at.0, now)).unwrap_or_default(),
-        ]
-    }
-
     /// An upgrade with its clusters, sanitized, and with colors if they are on.
     fn full(&self, style: &Style) -> Vec<String> {
         let status = self.upgrade.status.clone().unwrap_or_default();
@@ -42,13 +26,13 @@ impl Render for UpgradeState {
         let tally = format!(
             "{}: {} complete, {} timed out",
             text::count(self.members.len(), "cluster"),
-            count(self, COMPLETE),
-            count(self, TIMED_OUT)
+            self.count(COMPLETE),
+            self.count(TIMED_OUT)
         );
         let fields = [
             ("State", Some(self.state())),
             ("Message", self.phase.message(&status).map(str::to_owned)),
-            ("Batch", Some(batch(self)).filter(|text| !text.is_empty())),
+            ("Batch", Some(self.batch()).filter(|text| !text.is_empty())),
             ("Clusters", Some(tally)),
             ("Started", started.map(past)),
             ("Until", until.map(format::seconds)),
@@ -69,16 +53,6 @@ impl Render for UpgradeState {
     }
 }
 
-fn count(upgrade: &UpgradeState, state: &str) -> usize {
-    upgrade.members.iter().filter(|member| member.state == state).count()
-}
-
-fn batch(UpgradeState { upgrade, .. }: &UpgradeState) -> String {
-    let status = upgrade.status.as_ref();
-    let (current, all) = status.map_or((0, 0), |status| (status.status.current_batch, status.remediation_plan.len()));
-    if current > 0 { format!("{current} of {all}") } else { String::new() }
-}
-
 const fn color(phase: UpgradePhase) -> Option<Color> {
     match phase {
         UpgradePhase::UpgradeCompleted => Some(Color::Green),
@@ -91,6 +65,7 @@ const fn color(phase: UpgradePhase) -> Option<Color> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use view::{Item, lines};
 
     use super::*;
 
@@ -132,7 +107,10 @@ mod tests {
         c [2J     3       -            -
         ready     -       complete     -
         ");
-        assert_eq!(record.line(now), ["ztp", "wave-1", "UpgradeNotCompleted", "2 of 3", "4", "1", "1", "10m"]);
+        assert_eq!(
+            lines::line(&Item::Upgrade(Box::new(record.clone())), now).unwrap(),
+            ["ztp", "wave-1", "UpgradeNotCompleted", "2 of 3", "4", "1", "1", "10m"]
+        );
         assert_eq!(
             json!(record)["clusters"][1],
             json!({ "name": "b", "batch": 2, "state": "InProgress", "policy": "p2" })

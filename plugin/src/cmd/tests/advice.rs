@@ -167,8 +167,7 @@ fn of_schedules(error: &ScheduleError) -> &'static [&'static str] {
         ScheduleError::NotOneTarget => &["schedule explain cd/demo"],
         ScheduleError::Faults(_)
         | ScheduleError::Unscheduled { .. }
-        | ScheduleError::Invalid { .. }
-        | ScheduleError::Calendar { .. }
+        | ScheduleError::Timetable(_)
         | ScheduleError::Refused { .. } => &[],
     }
 }

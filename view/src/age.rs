@@ -8,12 +8,12 @@ use shared::duration;
 use shared::schedule::zone::zone;
 
 /// `38s`, `2m5s`, `1h0m5s`: whole seconds as Go prints them.
-pub(crate) fn elapsed(duration: Duration) -> String {
+pub fn elapsed(duration: Duration) -> String {
     duration::go_string(Duration::from_secs(duration.as_secs()))
 }
 
 /// `5m`, `3h`, `2d5h`: the rules of kubectl's AGE column. A time in the future is `0s`.
-pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+pub fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = (now.as_second() - since.as_second()).max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let with = |whole: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
@@ -34,7 +34,7 @@ pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
 }
 
 /// `2026-11-30T07:30+01:00`: the civil time of a zone by its name; of UTC if there is no such zone.
-pub(crate) fn local(at: Timestamp, name: &str) -> String {
+pub fn local(at: Timestamp, name: &str) -> String {
     at.to_zoned(zone(name).unwrap_or(TimeZone::UTC)).strftime("%Y-%m-%dT%H:%M%:z").to_string()
 }
 

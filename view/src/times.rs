@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use shared::annotation::format;
 use shared::kinds::{Governed, Record};
 
-use crate::output::age::age;
+use super::age::age;
 
 /// The schedule that governs it, as the verbs of schedules name it.
-pub(crate) fn name(record: &Record) -> String {
+pub fn name(record: &Record) -> String {
     let of = |schedule: &Governed| {
         let word = if schedule.namespace.is_empty() { "cpsch/" } else { "" };
         format!("{word}{}", schedule.name)
@@ -16,7 +16,7 @@ pub(crate) fn name(record: &Record) -> String {
 }
 
 /// `Sleep in 5h`, `suspended`.
-pub(crate) fn next(record: &Record, now: Timestamp) -> String {
+pub fn next(record: &Record, now: Timestamp) -> String {
     match &record.schedule {
         Some(schedule) if schedule.suspended => "suspended".to_owned(),
         Some(schedule) => {
@@ -29,7 +29,7 @@ pub(crate) fn next(record: &Record, now: Timestamp) -> String {
 
 /// `wakes in 13h`, `held awake for 4h by alice`: what still lies ahead. A hold that has passed means nothing any more;
 /// a wake that is due and has not happened does.
-pub(crate) fn ends(record: &Record, now: Timestamp) -> String {
+pub fn ends(record: &Record, now: Timestamp) -> String {
     [wake(record, now), hold(record, now)].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
@@ -44,7 +44,7 @@ fn wake(record: &Record, now: Timestamp) -> Option<String> {
 }
 
 /// `held awake for 4h by alice`.
-pub(crate) fn hold(record: &Record, now: Timestamp) -> Option<String> {
+pub fn hold(record: &Record, now: Timestamp) -> Option<String> {
     let text = record.hold_awake_until.as_deref()?;
     let by = record.hold_awake_by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
     match format::time(text) {

@@ -15,16 +15,16 @@ export CARGO_FLAGS = --release --workspace --locked $(if $(UNOPTIMIZED),--config
 # End-to-end tests that run side by side. Each of them mostly waits, so more than there are cores.
 export THREADS ?= 14
 
-.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout demo-schedule test test-openstack test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew images release test-release test-images bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile bench-schedules clean
+.PHONY: help build prepare demo demo-fdb demo-kkp demo-rollout demo-schedule test test-openstack test-page screenshots test-testbed e2e unit test-times fuzz lint fmt deny advisories manifests krew images release test-release test-images bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile bench-schedules bench-page clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo demo-fdb demo-kkp demo-rollout demo-schedule test test-openstack test-testbed e2e unit lint manifests retest: export UNOPTIMIZED := 1
+demo demo-fdb demo-kkp demo-rollout demo-schedule test test-openstack test-page screenshots test-testbed e2e unit lint manifests retest: export UNOPTIMIZED := 1
 
 # What a target's world runs and cargo does not build: all of it for tests, less for a demo.
 export ASSETS ?= python controlplane kubelet helm openstack
-bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile bench-schedules: export ASSETS := python controlplane kubelet
+bench bench-cgu bench-hive bench-kkp bench-rollouts bench-hostile bench-schedules bench-page: export ASSETS := python controlplane kubelet
 demo demo-kkp demo-rollout demo-schedule: export ASSETS := python controlplane
 demo-fdb: export ASSETS := python controlplane kubelet
 
@@ -59,6 +59,12 @@ test: prepare ## Run the unit tests and the end-to-end tests (THREADS=14 of them
 
 test-openstack: prepare ## Run the long tests on OpenStack's own services: faults, changes of mind, conformance
 	@bash tests/run.sh openstack
+
+test-page: prepare ## Run the tests of the page in Chromium (on Debian: apt-get install chromium chromium-driver)
+	@HIBERNATE_PAGE=1 bash tests/run.sh e2e -- page
+
+screenshots: prepare ## Take pictures of every view of the page, light, dark and narrow, into dist/screenshots
+	@HIBERNATE_PAGE=1 HIBERNATE_SCREENSHOTS=$(CURDIR)/dist/screenshots bash tests/run.sh e2e -- no_view_has
 
 test-testbed: prepare ## Run the tests of the test world itself
 	@bash tests/run.sh testbed
@@ -138,6 +144,9 @@ bench-hostile: prepare ## Measure our ports and the controller under attack (abo
 
 bench-schedules: prepare ## Measure what schedules cost, beside kubectl (about 15 minutes; SCENARIOS="cold edge" for some)
 	cargo bench $(CARGO_FLAGS:--release=) --bench schedules -- $(SCENARIOS)
+
+bench-page: prepare ## Measure the page with ten thousand targets (about 8 minutes)
+	cargo bench $(CARGO_FLAGS:--release=) --bench page
 
 clean: ## Remove what was built in this checkout (the cache stays)
 	rm -rf bin dist

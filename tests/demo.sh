@@ -71,4 +71,7 @@ step "What the sleeps have avoided"
 printf 'InstanceType,MarketPriceHourly\nm6i.xlarge,0.192\n' > "$world/prices.csv"
 show kubectl hibernate savings --prices "$world/prices.csv"
 
+step "The same in a browser: the page's fleet, as text"
+python3 tests/demo-page.py
+
 everything_ends

@@ -49,6 +49,18 @@ pub fn load(args: &Connection) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
+/// The context that is meant by the flags, or else the current one; none without a kubeconfig, or where `--server` or
+/// `--cluster` replaces it.
+///
+/// # Errors
+/// When the kubeconfig cannot be read.
+pub fn context(args: &Connection) -> Result<Option<String>, ConfigError> {
+    if args.context.is_some() || args.server.is_some() || args.cluster.is_some() {
+        return Ok(args.context.clone());
+    }
+    Ok(kubeconfig(args)?.0.and_then(|kubeconfig| kubeconfig.current_context))
+}
+
 /// The namespace by flag, context or default. Scripts give an empty one for none.
 fn namespace(flag: Option<&str>, context: &str) -> String {
     let named = flag.filter(|name| !name.is_empty()).unwrap_or(context);

@@ -116,8 +116,22 @@ pub enum Notice<'a> {
         /// Whether the caller gets it with the answer.
         collected: bool,
     },
-    /// What is sent, or sent again.
+    /// What is sent, or was skipped.
     Progress(&'a str),
+    /// A watch has failed, and lists its objects again until the hub answers.
+    Retry {
+        /// The kind that it watches.
+        kind: &'static str,
+        /// The error.
+        text: &'a str,
+        /// Whether the user reads of it without `-v`.
+        loud: bool,
+    },
+    /// It has listed them.
+    Recovered {
+        /// The kind that it watches.
+        kind: &'static str,
+    },
 }
 
 /// Takes notices as they come.

@@ -2,7 +2,7 @@
 //! discovery. It has no command line and prints nothing.
 
 pub mod answer;
-mod config;
+pub mod config;
 pub mod connection;
 pub mod credential;
 pub mod error;

@@ -91,6 +91,8 @@ struct Source<'a> {
     events: VecDeque<Event>,
     /// When the last list began.
     listed: Option<Instant>,
+    /// Whether the hub did not answer last.
+    has_failed: bool,
 }
 
 /// What comes next.
@@ -107,6 +109,13 @@ impl HubClient {
     /// Watches objects: first as they are, then every change. What is named and does not exist counts as deleted.
     pub fn watcher<'a>(&'a self, scope: Scope<'a>) -> Watcher<'a> {
         Source::new(self, scope, Stage::List, None).watcher()
+    }
+
+    /// The same after a list that had these objects: those that do not exist any more are deleted.
+    pub fn watcher_after<'a>(&'a self, scope: Scope<'a>, known: &[Place]) -> Watcher<'a> {
+        let mut source = Source::new(self, scope, Stage::List, None);
+        source.known.extend(known.iter().cloned());
+        source.watcher()
     }
 
     /// Watches objects that were read: every change after this version.
@@ -152,7 +161,7 @@ impl<'a> Source<'a> {
     fn new(hub: &'a HubClient, scope: Scope<'a>, stage: Stage, listed: Option<Instant>) -> Self {
         let namespace = scope.namespace.filter(|_| scope.resource.kind.is_namespaced()).unwrap_or_default();
         let known = scope.names.iter().map(|name| (namespace.to_owned(), name.clone())).collect();
-        Self { hub, scope, stage, known, events: VecDeque::new(), listed }
+        Self { hub, scope, stage, known, events: VecDeque::new(), listed, has_failed: false }
     }
 
     /// A tick must not cancel the request that is under way, so the stream keeps it.
@@ -169,9 +178,9 @@ impl<'a> Source<'a> {
             }
             match self.step().await {
                 Err(error) if error.is_transient() => {
-                    if self.scope.loud || self.hub.verbose {
-                        (self.hub.notify)(Notice::Progress(&format!("{error}; trying again")));
-                    }
+                    let (kind, loud) = (self.scope.resource.kind.kind, self.scope.loud || self.hub.verbose);
+                    (self.hub.notify)(Notice::Retry { kind, text: &error.to_string(), loud });
+                    self.has_failed = true;
                     self.stage = Stage::List;
                 }
                 step => step?,
@@ -189,6 +198,9 @@ impl<'a> Source<'a> {
                 let Scope { resource, namespace, labels, .. } = self.scope;
                 let list = self.hub.list(resource, namespace, &self.scope.fields(), labels).await?;
                 self.list(list);
+                if mem::take(&mut self.has_failed) {
+                    (self.hub.notify)(Notice::Recovered { kind: self.scope.resource.kind.kind });
+                }
             }
             Stage::Open(version) => {
                 let changes = self.hub.watch(&self.scope, version).await?;
@@ -233,7 +245,8 @@ impl<'a> Source<'a> {
     }
 }
 
-fn place(object: &Value) -> Place {
+/// The place of an object.
+pub fn place(object: &Value) -> Place {
     (text(object, "/metadata/namespace").to_owned(), name_of(object).to_owned())
 }
 

@@ -361,7 +361,7 @@ fn completion_answers_kubectl_even_without_a_hub() {
         (vec!["__complete", "demo", "-o", ""], "name\njson\nyaml\n:4\n"),
         (
             vec!["__complete"],
-            "check\ncompletion\ndehydrate\nhydrate\ninstall-alias\nkinds\nplan\nrecover\nresume\nrollout\nsavings\nschedule\nstatus\nversion\nwake\n",
+            "check\ncompletion\ndehydrate\nhydrate\ninstall-alias\nkinds\nplan\nrecover\nresume\nrollout\nsavings\nschedule\nstatus\nui\nversion\nwake\n",
         ),
     ] {
         let home = TempDir::new().expect("a folder");

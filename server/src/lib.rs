@@ -13,6 +13,6 @@ mod watch_memory;
 
 pub use connections::Limits;
 pub use metrics::ConnectionMetrics;
-pub use port::{Client, Http, Port, bind, plain};
+pub use port::{Client, Http, Port, Unanswered, bind, plain};
 pub use warnings::Warnings;
 pub use watch_memory::{WatchMemory, tenant};

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 use tracing::debug;
 
-use crate::connections::{Connections, Limits, RequestBody, Slot};
+use crate::connections::{Connections, Limits, OpenRequest, RequestBody, Slot};
 use crate::metrics::ConnectionMetrics;
 
 /// How long a TLS handshake may take.
@@ -52,6 +52,13 @@ impl Client {
     pub fn of<B>(request: &Request<B>) -> IpAddr {
         request.extensions().get().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Self(address)| *address)
     }
+}
+
+/// Among the request's extensions: while a handler keeps it, the request counts as one without an answer. What an answer
+/// streams keeps it, so that the connection is not idle.
+#[derive(Clone, Debug)]
+pub struct Unanswered {
+    _open: Arc<OpenRequest>,
 }
 
 /// The HTTP versions of a port and their settings.
@@ -205,6 +212,7 @@ impl Connection {
             let (router, open) = (self.router.clone(), Arc::new(slot.begin()));
             let mut request = request.map(|body| RequestBody::new(body, Arc::clone(&open)));
             request.extensions_mut().insert(Client(slot.client));
+            request.extensions_mut().insert(Unanswered { _open: Arc::clone(&open) });
             async move {
                 let response: Result<Response<Body>, Infallible> = router.oneshot(request).await;
                 drop(open);

@@ -18,6 +18,7 @@ mod terminal;
 
 mod admission_hive;
 mod admission_replicas;
+mod browser;
 mod certificates;
 mod cgu;
 mod chart;
@@ -53,6 +54,9 @@ mod openstack;
 mod operator_rollout;
 mod operators;
 mod other_programs;
+mod page;
+mod page_browser;
+mod page_faults;
 mod plugin_check;
 mod plugin_hive;
 mod plugin_kinds;

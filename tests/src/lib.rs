@@ -39,6 +39,7 @@ pub mod kubeconfig;
 pub mod launch;
 pub mod openstack;
 pub mod options;
+pub mod page;
 pub mod paths;
 pub mod pki;
 pub mod ports;

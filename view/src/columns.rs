@@ -13,10 +13,13 @@ pub static NAME: Column = Column { header: "NAME", cell: |record, _| record.name
 /// The name where there are several kinds.
 pub static TYPE_AND_NAME: Column =
     Column { header: "NAME", cell: |record, _| format!("{}/{}", record.kind, record.name) };
+/// The type without its group.
+pub static TYPE: Column =
+    Column { header: "TYPE", cell: |record, _| record.kind.split('.').next().unwrap_or_default().to_owned() };
 pub static FIRST: [Column; 5] = [
     Column { header: "DESIRED", cell: |record, _| record.desired.clone() },
     Column { header: STATE, cell: |record, _| record.observed.clone() },
-    Column { header: "SINCE", cell: |record, now| record.since.map(|since| age(since, now)).unwrap_or_default() },
+    Column { header: SINCE, cell: |record, now| record.since.map(|since| age(since, now)).unwrap_or_default() },
     Column { header: "REQUESTED-BY", cell: |record, _| record.requested_by.clone().unwrap_or_default() },
     Column { header: "REASON", cell: |record, _| short(record.reason.as_deref().unwrap_or_default()) },
 ];
@@ -31,6 +34,8 @@ pub static STEP: Column = Column { header: "STEP", cell: |record, _| step(record
 
 /// The column whose cells have a color.
 pub const STATE: &str = "STATE";
+/// The column of a moment.
+pub const SINCE: &str = "SINCE";
 
 /// How a state is highlighted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

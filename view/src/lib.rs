@@ -26,7 +26,7 @@ use futures::future::join_all;
 use futures::stream::{self, LocalBoxStream};
 use futures::{Stream, StreamExt};
 use hub::error::HubError;
-use hub::watch::{self, Scope, Watcher};
+use hub::watch::{self, Place, Scope, Watcher};
 use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
@@ -44,6 +44,8 @@ use self::schedule::{ScheduleState, Schedules, scheduled_as};
 use self::target::{Target, TargetState};
 use self::upgrade::UpgradeState;
 
+/// What has happened to an object.
+pub static EVENT: Kind = Kind::namespaced("", &["v1"], "Event", "events");
 /// How many objects are worked on at the same time.
 pub const CONCURRENCY: usize = 16;
 /// How often [`Event::Tick`] comes while nothing changes.
@@ -112,6 +114,8 @@ pub struct Watched {
     resource: Resource,
     /// All objects if empty.
     names: Vec<String>,
+    /// The objects that were listed, if all are watched.
+    places: Vec<Place>,
 }
 
 /// What happens to objects.
@@ -250,11 +254,11 @@ pub fn follow<'a>(
     watched: &'a [Watched],
 ) -> impl Stream<Item = Result<Event, HubError>> + 'a {
     let (namespace, schedules) = (query.namespace(hub), Arc::<OnceCell<Schedules>>::default());
-    stream::select_all(watched.iter().map(move |Watched { row, resource, names }| {
+    stream::select_all(watched.iter().map(move |Watched { row, resource, names, places }| {
         let (row, resource, loud) = (*row, *resource, row.target().is_some());
         let scope = Scope { namespace, names, labels: &query.labels, tick: TICK, loud, ..Scope::of(resource) };
         let schedules = schedules.clone();
-        changes(hub, scope, async move |value| {
+        changes(hub.watcher_after(scope, places), scope, async move |value| {
             let others = Others { schedules: schedules.clone(), ..Others::default() };
             read(hub, query, Object { row, resource, value }, &others).await
         })
@@ -268,12 +272,12 @@ pub fn follow_targets<'a>(
     scope: Scope<'a>,
 ) -> impl Stream<Item = Result<Event<Target>, HubError>> + Unpin + 'a {
     let version = scope.resource.version;
-    changes(hub, scope, async move |value| Ok(Target::new(row, version, value).complete(hub).await))
+    changes(hub.watcher(scope), scope, async move |value| Ok(Target::new(row, version, value).complete(hub).await))
 }
 
 /// What happens to the objects of a watch, each read by `read`.
 fn changes<'a, T, R: AsyncFn(Value) -> Result<T, Failure> + 'a>(
-    hub: &'a HubClient,
+    watcher: Watcher<'a>,
     scope: Scope<'a>,
     read: R,
 ) -> LocalBoxStream<'a, Result<Event<T>, HubError>> {
@@ -288,7 +292,7 @@ fn changes<'a, T, R: AsyncFn(Value) -> Result<T, Failure> + 'a>(
         };
         Some((event, (watcher, read)))
     };
-    stream::unfold((hub.watcher(scope), read), next).boxed_local()
+    stream::unfold((watcher, read), next).boxed_local()
 }
 
 /// Reads an object and what belongs to it.

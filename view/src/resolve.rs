@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use hub::error::HubError;
+use hub::watch::place;
 use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::kinds::{Kind, TargetKind};
@@ -98,16 +99,26 @@ impl<'a> Resolver<'a> {
 
     /// The kinds to watch, given what was found. Those that have no object yet are among them.
     pub(super) fn watched<'o>(&self, found: impl Iterator<Item = &'o Object>) -> Vec<Watched> {
-        if self.query.names.is_empty() {
-            let served = |row: &Row| Some(Watched { row: *row, resource: self.resource(*row)?, names: Vec::new() });
-            return self.query.kinds.iter().filter_map(served).collect();
-        }
         let mut watched: Vec<Watched> = Vec::new();
+        if self.query.names.is_empty() {
+            for row in &self.query.kinds {
+                let Some(resource) = self.resource(*row) else { continue };
+                watched.push(Watched { row: *row, resource, names: Vec::new(), places: Vec::new() });
+            }
+            for object in found {
+                if let Some(one) = watched.iter_mut().find(|one| one.resource == object.resource) {
+                    one.places.push(place(&object.value));
+                }
+            }
+            return watched;
+        }
         for Object { row, resource, value } in found {
             let name = name_of(value).to_owned();
             match watched.iter_mut().find(|one| one.resource == *resource) {
                 Some(one) => one.names.push(name),
-                None => watched.push(Watched { row: *row, resource: *resource, names: vec![name] }),
+                None => {
+                    watched.push(Watched { row: *row, resource: *resource, names: vec![name], places: Vec::new() });
+                }
             }
         }
         watched
@@ -280,6 +291,9 @@ impl<'a> Resolver<'a> {
         let mut found: Vec<Result<Object, Failure>> = Vec::new();
         for (row, list) in kinds.iter().zip(lists) {
             let kind = row.kind();
+            if list.as_ref().is_err_and(is_forbidden) {
+                self.remember((kind.group, kind.plural), None); // it is not watched
+            }
             match list {
                 Ok((resource, items)) => {
                     found.extend(items.into_iter().map(|value| Object { row: *row, resource, value }).map(Ok));

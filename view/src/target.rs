@@ -1,5 +1,7 @@
 //! A target that was found.
 
+use std::collections::BTreeMap;
+
 use hub::error::HubError;
 use hub::{HubClient, Resource, is_name, is_namespace};
 use serde::Serialize;
@@ -40,6 +42,8 @@ pub struct TargetState {
     pub row: &'static TargetKind,
     #[serde(flatten)]
     pub record: Record,
+    #[serde(skip)]
+    pub labels: BTreeMap<String, String>,
     /// Why the record is without what the companion says.
     #[serde(skip)]
     pub companion_error: Option<String>,
@@ -103,7 +107,14 @@ impl Target {
     /// When the object does not match its schema.
     pub fn state(&self) -> Result<TargetState, TargetError> {
         let unreadable = if let CompanionState::Unreadable(why) = &self.companion { Some(why.clone()) } else { None };
-        Ok(TargetState { row: self.row, record: self.record()?, companion_error: unreadable })
+        let labels = self.object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+        let label = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+        Ok(TargetState {
+            row: self.row,
+            record: self.record()?,
+            labels: labels.filter_map(label).collect(),
+            companion_error: unreadable,
+        })
     }
 
     /// How this change is confirmed, if it is a sleep that needs it.

@@ -9,6 +9,7 @@ pub(crate) mod rollout;
 pub(crate) mod savings;
 pub(crate) mod schedule;
 pub(crate) mod time;
+pub(crate) mod ui;
 pub(crate) mod values;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ use self::rollout::{RolloutArgs, RolloutFlags};
 use self::savings::SavingsArgs;
 use self::schedule::ScheduleArgs;
 use self::time::TimeFlags;
+use self::ui::UiArgs;
 pub(crate) use self::values::{
     ActOutput, Completer, DryRun, Include, ReportOutput, StatusOutput, VersionOutput, WriteFlags,
 };
@@ -82,6 +84,9 @@ pub(crate) enum Command {
     /// Show hours asleep and the list cost that they avoided
     #[command(before_help = help!("savings-examples"), after_long_help = help!("savings", "exit-codes"))]
     Savings(SavingsArgs),
+    /// Serve a web page of the fleet on 127.0.0.1
+    #[command(before_help = help!("ui-examples"), after_long_help = help!("ui", "exit-codes"))]
+    Ui(UiArgs),
     /// Pause, resume, accept, retry, abort or undo a rollout
     #[command(before_help = help!("rollout-examples"), after_long_help = help!("rollout-names", "exit-codes"))]
     Rollout(RolloutArgs),

@@ -13,7 +13,7 @@ pub(crate) struct ActArgs {
     #[arg(value_name = "NAME | TYPE/NAME", hide_short_help = true)]
     pub(crate) targets: Vec<String>,
     /// All targets of the namespace
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) all: bool,
     /// Reason, stored as annotation hibernate.sh/reason
     #[arg(long, value_name = "TEXT", hide_short_help = true)]

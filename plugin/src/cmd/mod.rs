@@ -14,6 +14,7 @@ mod rollout;
 mod savings;
 mod schedule;
 mod status;
+mod ui;
 
 use serde_json::json;
 use shared::kinds::Kinds;
@@ -60,6 +61,7 @@ pub(crate) async fn run(own: Kinds, cli: &Cli) -> Result<Exit, Problem> {
         Some(Command::Check(args)) => check::run(kinds, args, &cli.hub).await,
         Some(Command::Status(args)) => status::run(kinds, args, &cli.hub).await,
         Some(Command::Savings(args)) => savings::run(kinds, args, &cli.hub).await,
+        Some(Command::Ui(args)) => ui::run(kinds, args, &cli.hub).await,
         Some(Command::Rollout(args)) => rollout::run(kinds, args, &cli.hub).await,
         Some(Command::Schedule(args)) => schedule::run(kinds, args, &cli.hub).await,
         Some(Command::Recover(RecoverArgs { what: Recover::ProcessGroups(args) })) => {

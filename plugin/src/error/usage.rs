@@ -40,6 +40,8 @@ pub(crate) enum UsageError {
     NothingOwned,
     #[error("{0}: this deletes running workloads and must be confirmed: stdin is not a terminal, so pass --yes")]
     NeedsYes(String),
+    #[error("`ui` takes a TYPE, not the name {0:?}: give a TYPE, or nothing for all clusters")]
+    NameInsteadOfType(String),
     #[error("-l and --all are mutually exclusive")]
     SelectorAndAll,
     #[error("-l is empty and would select everything; use --all instead")]

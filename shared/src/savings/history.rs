@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use jiff::civil::Date;
+use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::ledger::{Ledger, LedgerError, MAX_MACHINES};
-use super::period::{Month, Period, Span, intersection, seconds};
+use super::ledger::{DAY, Ledger, LedgerError, MAX_MACHINES};
+use super::period::{self, Month, Period, Span, day_of, intersection, seconds};
 
 /// The sleep history of one object.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -70,6 +70,26 @@ impl SleepHistory {
         Usage { existed, asleep, unknown: usage.unknown.min(existed - asleep), ..usage }
     }
 
+    /// Seconds asleep of each of the last days, the oldest first. A sleep that has not ended counts up to now.
+    pub fn days(&self, count: usize, now: Timestamp) -> Vec<(Date, u64)> {
+        let back = i64::try_from(count).unwrap_or(i64::MAX).saturating_sub(1);
+        let first = day_of(now).saturating_sub(SignedDuration::from_hours(24 * back));
+        let mut days: BTreeMap<Date, u64> = first.series(1.day()).take(count).map(|day| (day, 0)).collect();
+        for (day, asleep) in self.ledger.of_days(first).chain(self.current(now).into_iter().flat_map(period::days)) {
+            if let Some(sum) = days.get_mut(&day) {
+                *sum = (*sum + asleep).min(DAY);
+            }
+        }
+        days.into_iter().collect()
+    }
+
+    /// What the ledger does not have yet of a sleep that has not ended.
+    fn current(&self, now: Timestamp) -> Option<Span> {
+        let since = self.asleep_since.filter(|since| *since < now)?;
+        let counted = self.ledger.counted().unwrap_or(Timestamp::MIN);
+        Some((since.max(counted).min(now), now))
+    }
+
     /// Machines that sleep, or slept last; 1 if nothing is known of them.
     pub fn machine_count(&self) -> u64 {
         self.ledger.machines().map(|(_, count)| count).sum::<u64>().max(1)
@@ -104,9 +124,8 @@ fn of_days(ledger: &Ledger, first: Date) -> Usage {
 
 impl Usage {
     fn add_current(&mut self, history: &SleepHistory, span: Span, now: Timestamp) {
-        let Some(since) = history.asleep_since.filter(|since| *since < now) else { return };
-        let counted = history.ledger.counted().unwrap_or(Timestamp::MIN);
-        let asleep = seconds(intersection(span, (since.max(counted).min(now), now)));
+        let Some(current) = history.current(now) else { return };
+        let asleep = seconds(intersection(span, current));
         self.asleep += asleep;
         for (kind, count) in history.ledger.machines() {
             *self.machines.entry(kind.to_owned()).or_default() += asleep * count;

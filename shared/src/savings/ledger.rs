@@ -35,7 +35,7 @@ const MAX_TYPES: usize = 6;
 /// Machines of a cluster.
 pub(super) const MAX_MACHINES: u64 = 10_000;
 /// Seconds of a day.
-const DAY: u64 = 86_400;
+pub const DAY: u64 = 86_400;
 /// The precision of times of conditions.
 const SECOND: Duration = Duration::from_secs(1);
 /// All further types.

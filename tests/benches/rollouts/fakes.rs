@@ -1,13 +1,12 @@
-//! Ten thousand clusters without machines: what bounds a rollout itself, and a report of what they have slept.
+//! Ten thousand clusters without machines: what bounds a rollout itself.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
-use shared::annotation::keys;
 use testbed::bench::meter::{Meter, count};
 use testbed::bench::table::Table;
-use testbed::{ClusterOptions, Options, Timings, World, paths};
+use testbed::{ClusterOptions, Options, Timings, World};
 use tokio::time::Instant;
 
 const CLUSTERS: usize = 10_000;
@@ -36,22 +35,5 @@ pub async fn run(table: &mut Table) -> Result<()> {
     table.add("fakes", "RSS before, MB", None, None, before);
     table.add("fakes", "RSS after, MB", None, None, after);
     table.add("fakes", "RSS peak, MB", None, None, peak);
-    savings(&world, table).await
-}
-
-/// Runs a program, and prints its peak memory in KiB in place of what it prints.
-const PEAK: &str = "import resource, subprocess, sys\n\
-                    subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n\
-                    print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)";
-
-async fn savings(world: &World, table: &mut Table) -> Result<()> {
-    for _ in 0..3 {
-        let mut command = world.command("python3");
-        command.args(["-c", PEAK]).arg(paths::program(keys::PLUGIN)?).args(["savings", "-A"]);
-        let ran = world.run(command).await?;
-        let peak: f64 = ran.clone().ok()?.trim().parse().context("its peak memory")?;
-        table.add("fakes", "savings -A, seconds", None, Some(3.0), ran.duration.as_secs_f64());
-        table.add("fakes", "savings -A, RSS peak, MB", None, Some(150.0), peak / 1024.0);
-    }
     Ok(())
 }

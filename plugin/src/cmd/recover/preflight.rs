@@ -21,8 +21,6 @@ use crate::output;
 use crate::read::fdb::{DatabaseSnapshot, SERVICE, called, kind_of};
 use crate::select::unique;
 
-static EVENT: Kind = Kind::namespaced("", &["v1"], "Event", "events");
-
 /// Says of each group that is gone when its volume was released, as far as Events tell: the operator forgets a group as
 /// soon as all of it is gone, but the controller's Events are kept for a while.
 pub(super) async fn report_released(hub: &HubClient, Place { namespace, name }: &Place, refusals: &[Refusal]) {
@@ -32,7 +30,7 @@ pub(super) async fn report_released(hub: &HubClient, Place { namespace, name }: 
     }
     let fields = format!("involvedObject.kind=FoundationDBCluster,involvedObject.name={name},reason=Released");
     // They are a help, not what was asked for: who may not read them does without.
-    let Ok(events) = hub.list(Resource::preferred(&EVENT), Some(namespace), &fields, "").await else { return };
+    let Ok(events) = hub.list(Resource::preferred(&view::EVENT), Some(namespace), &fields, "").await else { return };
     for id in gone {
         if let Some(at) = events.items.iter().filter(|event| names(event, id)).filter_map(time).max() {
             let cluster = called(name);

@@ -63,6 +63,7 @@ fn of_targets(error: &UsageError) -> &'static [&'static str] {
         | UsageError::NothingToPlan(_)
         | UsageError::NothingToForce(_)
         | UsageError::NoLedger(_)
+        | UsageError::NameInsteadOfType(_)
         | UsageError::NeedsYes(_) => &[],
     }
 }

@@ -1,0 +1,304 @@
+//! What the page has of the hub: one list and one watch for each kind, however many tabs there are.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use hub::HubClient;
+use hub::error::HubError;
+use jiff::Timestamp;
+use shared::kinds::{CLUSTER_SCHEDULE, Key, SCHEDULE};
+use shared::text::{and_more, sanitize};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+use view::error::{Failure, ViewError};
+use view::target::TargetState;
+use view::{Event, Item, Listing, Query};
+
+/// Pauses before everything is listed again after the hub has refused to be read: the first, and the longest.
+const RELIST_BACKOFF: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
+/// Time between two lists because of a schedule that changed: targets show the schedules of the last list.
+const RELIST_INTERVAL: Duration = Duration::from_secs(30);
+/// Failures that a tab gets.
+const MAX_FAILURES: usize = 20;
+
+/// Makes a client of the hub, with the credentials of now.
+pub type Connect = dyn Fn() -> Result<HubClient, HubError> + Send + Sync;
+
+/// The objects, shared by all tabs.
+pub struct Cache {
+    objects: Mutex<Objects>,
+    changed: watch::Sender<u64>,
+}
+
+/// The objects and what is wrong.
+#[derive(Default)]
+pub struct Objects {
+    /// By type, namespace and name.
+    pub items: BTreeMap<Key, Item>,
+    /// Counts the changes of the set of targets.
+    pub revision: u64,
+    /// Whether they were listed once.
+    pub is_listed: bool,
+    /// What is not shown, and why: by object or kind.
+    failures: BTreeMap<String, String>,
+    /// Since when the hub does not answer, and its error: by kind, empty for all.
+    outages: BTreeMap<&'static str, (Timestamp, String)>,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { objects: Mutex::default(), changed: watch::Sender::new(0) }
+    }
+}
+
+impl Objects {
+    /// The target with this key.
+    pub fn target(&self, key: &Key) -> Option<&TargetState> {
+        self.items.get(key).and_then(target)
+    }
+
+    /// All targets.
+    pub fn targets(&self) -> impl Iterator<Item = &TargetState> {
+        self.items.values().filter_map(target)
+    }
+
+    /// What is not shown, and why.
+    pub fn failures(&self) -> Vec<String> {
+        let more = and_more(self.failures.len().saturating_sub(MAX_FAILURES));
+        self.failures.values().take(MAX_FAILURES).cloned().chain(more).collect()
+    }
+
+    /// Since when the hub does not answer, and its error; empty while it does.
+    pub fn outage(&self) -> String {
+        let first = self.outages.values().min_by_key(|(since, _)| *since);
+        first.map(|(since, text)| format!("since {since:.0}: {text}")).unwrap_or_default()
+    }
+
+    /// Replaces everything by a list.
+    fn replace(&mut self, query: &Query, items: Vec<Item>, failures: &[Failure]) {
+        let shown = items.into_iter().filter(|item| query.shows(item)).map(bounded);
+        self.items = shown.map(|item| (item.key(), item)).collect();
+        self.revision += 1;
+        self.is_listed = true;
+        self.failures = failures.iter().map(|failure| (place(failure), sanitize(failure))).collect();
+        self.outages.clear();
+    }
+
+    /// Applies an event. Whether anything changed.
+    fn apply(&mut self, query: &Query, event: Event) -> bool {
+        match event {
+            Event::Tick => false,
+            Event::Gone(key) => {
+                self.failures.remove(&name(&key));
+                let is_gone = self.items.remove(&key).is_some();
+                self.revision += u64::from(is_gone);
+                is_gone
+            }
+            Event::Set(item) => self.set(query, bounded(item)),
+            Event::Unreadable(failure) => {
+                let is_gone = failure.key.as_ref().is_some_and(|key| self.items.remove(key).is_some());
+                self.revision += u64::from(is_gone);
+                let text = sanitize(&failure);
+                self.failures.insert(place(&failure), text.clone()).as_ref() != Some(&text) || is_gone
+            }
+        }
+    }
+
+    fn set(&mut self, query: &Query, item: Item) -> bool {
+        let key = item.key();
+        let before = self.items.get(&key);
+        // One that was shown is followed on, even when it is awake by now.
+        if before == Some(&item) || before.is_none() && !query.shows(&item) {
+            return false;
+        }
+        self.revision += u64::from(before.is_none());
+        self.failures.remove(&name(&key));
+        self.items.insert(key, item);
+        true
+    }
+}
+
+impl Cache {
+    /// The objects, for a moment.
+    pub fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What counts the changes.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Records an error of the hub and when it began. `kind`: which objects it keeps from being read, empty for all.
+    pub fn fail(&self, kind: &'static str, text: &str) {
+        let mut objects = self.objects();
+        let since = objects.outages.get(kind).map_or_else(Timestamp::now, |(since, _)| *since);
+        objects.outages.insert(kind, (since, sanitize(text)));
+        drop(objects);
+        self.change();
+    }
+
+    /// The hub answers again.
+    pub fn recover(&self, kind: &'static str) {
+        if self.objects().outages.remove(kind).is_some() {
+            self.change();
+        }
+    }
+
+    fn change(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Lists and watches what the query is about, for ever; lists again after an error. `connect` makes a client with
+    /// credentials of now.
+    pub async fn follow(&self, query: &Query, hub: &Mutex<HubClient>, connect: &Connect) {
+        let mut pause = RELIST_BACKOFF.0;
+        loop {
+            let client = hub.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let Some(mut error) = self.until_error(&client, query, &mut pause).await else { continue };
+            loop {
+                self.fail("", &error);
+                sleep(pause).await;
+                pause = (2 * pause).min(RELIST_BACKOFF.1);
+                match connect() {
+                    Ok(client) => break *hub.lock().unwrap_or_else(PoisonError::into_inner) = client,
+                    Err(failed) => error = failed.to_string(),
+                }
+            }
+        }
+    }
+
+    /// Returns the error, or none when a schedule has changed.
+    async fn until_error(&self, hub: &HubClient, query: &Query, pause: &mut Duration) -> Option<String> {
+        let Listing { items, failures, watched } = view::list(hub, query).await;
+        if let Some(failure) = failures.iter().find(|failure| is_outage(failure)) {
+            return Some(failure.to_string()); // what was listed before stays
+        }
+        self.objects().replace(query, items, &failures);
+        self.change();
+        *pause = RELIST_BACKOFF.0;
+        let again = Instant::now() + RELIST_INTERVAL;
+        let mut events = pin!(view::follow(hub, query, &watched));
+        let mut is_stale = false;
+        loop {
+            let event = tokio::select! {
+                () = sleep_until(again), if is_stale => return None,
+                event = events.next() => event,
+            };
+            match event {
+                Some(Ok(event)) => {
+                    let is_of_schedule = match &event {
+                        Event::Set(item) => matches!(item, Item::Schedule(_)),
+                        Event::Gone(key) => {
+                            [&SCHEDULE, &CLUSTER_SCHEDULE].iter().any(|row| row.kind.type_name() == key.0)
+                        }
+                        Event::Unreadable(_) | Event::Tick => false,
+                    };
+                    let is_changed = self.objects().apply(query, event);
+                    is_stale |= is_changed && is_of_schedule;
+                    if is_changed {
+                        self.change();
+                    }
+                }
+                Some(Err(error)) => return Some(error.to_string()),
+                // Nothing may be watched.
+                None => sleep_until(again).await,
+            }
+        }
+    }
+}
+
+fn target(item: &Item) -> Option<&TargetState> {
+    if let Item::Target(target) = item { Some(target) } else { None }
+}
+
+/// Whether a list failed because of the hub or the login, and not because of the user's rights on one kind.
+fn is_outage(failure: &Failure) -> bool {
+    let is_of_rights = matches!(failure.error, ViewError::Hub(HubError::Forbidden { .. }));
+    failure.is_of_kind && matches!(failure.error, ViewError::Hub(_)) && !is_of_rights
+}
+
+/// What a failure is about.
+fn place(failure: &Failure) -> String {
+    failure.key.as_ref().map_or_else(|| failure.what.clone(), name)
+}
+
+fn name((kind, namespace, name): &Key) -> String {
+    format!("{kind}/{namespace}/{name}")
+}
+
+/// An item whose long texts, which tenants write, are cut.
+fn bounded(mut item: Item) -> Item {
+    if let Item::Target(target) = &mut item {
+        let record = &mut target.record;
+        for text in [&mut record.reason, &mut record.requested_by].into_iter().flatten() {
+            *text = sanitize(text);
+        }
+        if let Some(step) = &mut record.step {
+            (step.reason, step.message) = (sanitize(&step.reason), sanitize(&step.message));
+        }
+    }
+    item
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::kinds::CLUSTER_DEPLOYMENT;
+    use view::target::Target;
+
+    use super::*;
+
+    fn item(name: &str, reason: &str) -> Item {
+        let object = json!({
+            "metadata": { "namespace": "a", "name": name, "annotations": { "hibernate.sh/reason": reason } },
+            "spec": { "clusterName": name, "baseDomain": "example.org", "platform": {} },
+        });
+        Item::Target(Box::new(Target::new(&CLUSTER_DEPLOYMENT, "v1", object).state().unwrap()))
+    }
+
+    fn unreadable(name: &str, text: &str) -> Failure {
+        let key = (CLUSTER_DEPLOYMENT.kind.type_name(), "a".to_owned(), name.to_owned());
+        let error = ViewError::NoKind(text.to_owned());
+        Failure { what: String::new(), error, is_of_kind: false, is_unseen: false, key: Some(key) }
+    }
+
+    #[test]
+    fn only_what_changes_counts_and_failures_end_with_their_object() {
+        let (query, mut objects) = (Query::default(), Objects::default());
+        objects.replace(&query, vec![item("one", "x")], &[]);
+        let revision = objects.revision;
+        assert!(!objects.apply(&query, Event::Set(item("one", "x"))), "equal");
+        assert!(objects.apply(&query, Event::Set(item("one", &"y".repeat(10_000)))));
+        let reason = objects.targets().next().and_then(|target| target.record.reason.clone());
+        assert_eq!((reason.map(|text| text.len()), objects.revision), (Some(512), revision));
+        assert!(objects.apply(&query, Event::Set(item("two", ""))) && objects.revision == revision + 1);
+        for at in 0..30 {
+            assert!(objects.apply(&query, Event::Unreadable(unreadable(&format!("bad-{at}"), "x"))));
+        }
+        assert!(!objects.apply(&query, Event::Unreadable(unreadable("bad-0", "x"))), "the same failure");
+        assert_eq!((objects.failures().len(), objects.failures()[20].as_str()), (21, "and 10 more"));
+        assert!(objects.apply(&query, Event::Set(item("bad-0", ""))));
+        objects.apply(&query, Event::Gone(unreadable("bad-1", "").key.unwrap()));
+        assert_eq!(objects.failures()[20], "and 8 more");
+    }
+
+    #[tokio::test]
+    async fn an_outage_begins_once_and_ends_with_its_kind() {
+        let cache = Cache::default();
+        cache.fail("Cluster", "gone \u{1b}[2J");
+        let first = cache.objects().outage();
+        cache.fail("Cluster", "gone still");
+        cache.fail("PowerRollout", "other");
+        let since = first.split(": ").next().unwrap();
+        assert!(first.ends_with(": gone  [2J") || first.ends_with(": gone [2J"), "{first}");
+        assert!(cache.objects().outage().starts_with(since));
+        cache.recover("Cluster");
+        assert!(cache.objects().outage().ends_with(": other"));
+        cache.recover("PowerRollout");
+        assert_eq!(cache.objects().outage(), "");
+    }
+}

@@ -114,7 +114,9 @@ async function show(path, body) {
     line("error", "");
     follow();
   } catch (error) {
-    if (own === navigation) fail(error);
+    if (own !== navigation) return;
+    fail(error);
+    follow(); // what is still shown
   }
 }
 
@@ -166,6 +168,8 @@ function apply(rows, message, isFirst) {
     const before = state.textContent;
     if (change.tone === "gone") {
       state.textContent = "Deleted";
+      chosen.delete(change.id);
+      selection();
     } else {
       const cells = row.querySelectorAll("th, td:not(:has(input))");
       change.cells.forEach((cell, at) => {

@@ -204,8 +204,11 @@ impl Cache {
                     }
                 }
                 Some(Err(error)) => return Some(error.to_string()),
-                // Nothing may be watched.
-                None => sleep_until(again).await,
+                // Nothing may be watched yet.
+                None => {
+                    sleep_until(again).await;
+                    return None;
+                }
             }
         }
     }

@@ -143,6 +143,25 @@ fn a_missing_or_broken_kubeconfig_is_named() {
 
 /// Each way out that an error names leads to the hub, which is not there.
 #[test]
+fn a_page_that_cannot_be_served_is_one_line() {
+    let home = TempDir::new().expect("a folder");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let good = kubeconfig(&home, "http://127.0.0.1:9").display().to_string();
+    for (line, code, part) in [
+        (format!("ui --kubeconfig {good} --port {port}"), 1, format!("cannot listen on 127.0.0.1:{port}: ")),
+        ("ui".to_owned(), 1, "no kubeconfig found; searched".to_owned()),
+        (format!("ui --kubeconfig {good} demo"), 2, "`ui` takes a TYPE, not the name \"demo\"".to_owned()),
+        (format!("ui --kubeconfig {good} --port 70000"), 2, "invalid value '70000'".to_owned()),
+    ] {
+        let ran = run_with(home.path(), &[], &line);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.contains(&part), "{line}: {}", ran.stderr);
+        assert!(code == 2 || ran.stderr.lines().count() == 1, "{line}: {}", ran.stderr);
+    }
+}
+
+#[test]
 fn what_an_error_of_the_kubeconfig_advises_works() {
     let home = TempDir::new().expect("a folder");
     let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use http::StatusCode;
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use testbed::page::Served;
@@ -184,8 +187,23 @@ async fn a_tab_shows_the_fleet_live_and_a_dialog_runs_the_command_that_it_shows(
     let annotations = found.metadata.annotations.unwrap_or_default();
     ensure!(annotations.get(keys::REASON).is_some_and(|text| text == "weekend"), "{annotations:?}");
 
+    // Events and objects of tenants have markup, marks that change the direction, and length.
+    let hostile = format!("<script>alert(1)</script> \u{202e}gnp {}", "y".repeat(900));
+    let events: Api<Event> = Api::namespaced(world.hub().await?, cluster.namespace());
+    let event = json!({
+        "metadata": { "name": "hostile" }, "reason": "Hostile", "message": hostile, "type": "Warning",
+        "lastTimestamp": "2126-01-01T00:00:00Z",
+        "involvedObject": { "kind": "ClusterDeployment", "name": cluster.name(), "namespace": cluster.namespace() },
+    });
+    events.create(&PostParams::default(), &serde_json::from_value(event)?).await?;
+    cluster.patch(&json!({ "metadata": { "annotations": { "example.org/big": "z".repeat(200 << 10) } } })).await?;
     let one = page.text(&token, "/target", &json!({ "id": id })).await?;
     ensure!(one.contains("weekend") && one.contains("clusterName") && one.contains("Hibernating"), "{one}");
+    ensure!(
+        one.contains("&#60;script&#62;alert(1)") && !one.contains("<script") && !one.contains('\u{202e}'),
+        "{one:.9999}"
+    );
+    ensure!(!one.contains(&"y".repeat(600)) && one.len() < 300 << 10, "{}", one.len());
     for view in ["/calendar", "/activity", "/savings"] {
         page.text(&token, view, &json!({})).await?;
     }

@@ -125,7 +125,8 @@ async fn a_leader_that_is_frozen_over_a_wake_counts_no_sleep_again() -> Result<(
             counted >= before + SLEEP.as_secs() - 1 && counted <= most,
             "more than {before}, at most {most}: {once}"
         );
-        ensure!(once["total"]["machineSeconds"]["m6i.xlarge"].as_u64().unwrap_or_default() == 2 * asleep, "{once}");
+        let machines = once["total"]["machineSeconds"]["m6i.xlarge"].as_u64().unwrap_or_default();
+        ensure!(2 * asleep <= machines && machines <= 2 * counted, "one machine may not be started yet: {once}");
         world.signal(&first, "thaw").await?;
         tokio::time::sleep(SLEEP).await;
         let after = savings(&world, &cluster, &[]).await?;

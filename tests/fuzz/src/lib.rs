@@ -24,6 +24,8 @@ const INPUTS: u64 = 3_000;
 const MAX_BYTES: usize = 64 * 1024;
 /// Accepted inputs that are mutated further.
 const CORPUS: usize = 256;
+/// The longest of them: mutations add more than they remove, and ten million inputs would grow to the longest.
+const MAX_KEPT: usize = 4 * 1024;
 
 /// What parsers stumble over.
 const TOKENS: &[&[u8]] = &[
@@ -109,6 +111,9 @@ pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
             Ok(false) => {}
             Ok(true) => {
                 accepted += 1;
+                if input.len() > MAX_KEPT {
+                    continue;
+                }
                 if corpus.len() < CORPUS {
                     corpus.push(input);
                 } else {

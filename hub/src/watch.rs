@@ -108,7 +108,7 @@ enum Stage {
 impl HubClient {
     /// Watches objects: first as they are, then every change. What is named and does not exist counts as deleted.
     pub fn watcher<'a>(&'a self, scope: Scope<'a>) -> Watcher<'a> {
-        Source::new(self, scope, Stage::List, None).watcher()
+        self.watcher_after(scope, &[])
     }
 
     /// The same after a list that had these objects: those that do not exist any more are deleted.

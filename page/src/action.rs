@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use shared::kinds::Key;
 use shared::text::count;
 
-use crate::cache::Objects;
+use crate::cache::{Objects, key};
 
 /// Targets of one request.
 const MAX_TARGETS: usize = 1_000;
@@ -20,7 +19,7 @@ const MAX_TEXT: usize = 1_024;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ActionRequest {
     pub verb: Verb,
-    /// Objects, as [`id`] names them.
+    /// Objects, as [`crate::cache::id`] names them.
     pub ids: Vec<String>,
     #[serde(default)]
     pub reason: String,
@@ -50,18 +49,6 @@ pub enum Verb {
     Hold,
     /// A schedule leaves out its next sleep.
     Skip,
-}
-
-/// An object in the DOM and in requests: type, namespace and name.
-pub fn id((kind, namespace, name): &Key) -> String {
-    format!("{kind}/{namespace}/{name}")
-}
-
-/// The key of such an ID.
-pub fn key(id: &str) -> Option<Key> {
-    let mut parts = id.split('/').map(str::to_owned);
-    let key = (parts.next()?, parts.next()?, parts.next()?);
-    parts.next().is_none().then_some(key)
 }
 
 impl ActionRequest {

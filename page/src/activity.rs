@@ -55,7 +55,7 @@ pub async fn html(site: &Site, now: Timestamp) -> Result<String, String> {
 /// Where a list of volumes goes.
 pub type Reply = oneshot::Sender<Listing>;
 
-/// The volumes of suspended process groups. No watch has them: they are read when they are looked at.
+/// The volumes of suspended process groups. No watch covers them: each view of them is a list.
 pub struct Volumes(mpsc::Sender<Reply>);
 
 impl Volumes {
@@ -80,7 +80,7 @@ impl Volumes {
     }
 }
 
-/// Lists for [`Volumes`], for ever: a list of a hub stays on the thread that it began on.
+/// Answers requests of [`Volumes`]. Lists of a hub cannot move to another thread.
 pub async fn answer(site: &Site, mut requests: mpsc::Receiver<Reply>) {
     let kinds = vec![Row::Shown(&FOUNDATIONDB_CLUSTER)];
     let query = Query { kinds, namespace: site.query.namespace.clone(), ..Query::default() };

@@ -57,12 +57,12 @@ impl Default for Cache {
 impl Objects {
     /// The target with this key.
     pub fn target(&self, key: &Key) -> Option<&TargetState> {
-        self.items.get(key).and_then(target)
+        self.items.get(key).and_then(Item::target)
     }
 
     /// All targets.
     pub fn targets(&self) -> impl Iterator<Item = &TargetState> {
-        self.items.values().filter_map(target)
+        self.items.values().filter_map(Item::target)
     }
 
     /// What is not shown, and why.
@@ -92,7 +92,7 @@ impl Objects {
         match event {
             Event::Tick => false,
             Event::Gone(key) => {
-                self.failures.remove(&name(&key));
+                self.failures.remove(&id(&key));
                 let is_gone = self.items.remove(&key).is_some();
                 self.revision += u64::from(is_gone);
                 is_gone
@@ -115,7 +115,7 @@ impl Objects {
             return false;
         }
         self.revision += u64::from(before.is_none());
-        self.failures.remove(&name(&key));
+        self.failures.remove(&id(&key));
         self.items.insert(key, item);
         true
     }
@@ -152,8 +152,7 @@ impl Cache {
         self.changed.send_modify(|count| *count += 1);
     }
 
-    /// Lists and watches what the query is about, for ever; lists again after an error. `connect` makes a client with
-    /// credentials of now.
+    /// Lists and watches the objects of the query, and lists them again after an error, with a client that `connect` makes.
     pub async fn follow(&self, query: &Query, hub: &Mutex<HubClient>, connect: &Connect) {
         let mut pause = RELIST_BACKOFF.0;
         loop {
@@ -214,10 +213,6 @@ impl Cache {
     }
 }
 
-fn target(item: &Item) -> Option<&TargetState> {
-    if let Item::Target(target) = item { Some(target) } else { None }
-}
-
 /// Whether a list failed because of the hub or the login, and not because of the user's rights on one kind.
 fn is_outage(failure: &Failure) -> bool {
     let is_of_rights = matches!(failure.error, ViewError::Hub(HubError::Forbidden { .. }));
@@ -226,11 +221,19 @@ fn is_outage(failure: &Failure) -> bool {
 
 /// What a failure is about.
 fn place(failure: &Failure) -> String {
-    failure.key.as_ref().map_or_else(|| failure.what.clone(), name)
+    failure.key.as_ref().map_or_else(|| failure.what.clone(), id)
 }
 
-fn name((kind, namespace, name): &Key) -> String {
+/// An object in the DOM and in requests: type, namespace and name.
+pub fn id((kind, namespace, name): &Key) -> String {
     format!("{kind}/{namespace}/{name}")
+}
+
+/// The key of such an ID.
+pub fn key(id: &str) -> Option<Key> {
+    let mut parts = id.split('/').map(str::to_owned);
+    let key = (parts.next()?, parts.next()?, parts.next()?);
+    parts.next().is_none().then_some(key)
 }
 
 /// An item whose long texts, which tenants write, are cut.

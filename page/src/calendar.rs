@@ -19,7 +19,7 @@ use view::schedule::ScheduleState;
 use view::{CONCURRENCY, Item};
 
 use crate::Site;
-use crate::action::id;
+use crate::cache::id;
 
 const DAYS: u16 = 14;
 /// One of them.

@@ -11,8 +11,7 @@ use shared::text::sanitize;
 use view::columns::{self, Tone, tone};
 use view::target::TargetState;
 
-use crate::action::id;
-use crate::cache::Objects;
+use crate::cache::{Objects, id};
 
 /// Rows of a page.
 pub const PAGE: usize = 200;

@@ -24,7 +24,6 @@ use std::time::Duration;
 use hub::HubClient;
 use hub::connection::{Notice, Notify};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use view::{Namespaces, Query};
 
 use self::access::Access;
@@ -121,7 +120,7 @@ impl Page {
     pub async fn serve(self) -> io::Result<()> {
         let Self { listener, site, connect, volumes } = self;
         tokio::select! {
-            served = serve::serve(listener, Arc::clone(&site), CancellationToken::new()) => served,
+            served = serve::serve(listener, Arc::clone(&site)) => served,
             () = site.cache.follow(&site.query, &site.hub, &connect) => Ok(()),
             () = activity::answer(&site, volumes) => Ok(()),
             () = site.tabs.idle(IDLE) => Ok(()),

@@ -13,8 +13,7 @@ use server::Unanswered;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::action::key;
-use crate::cache::Cache;
+use crate::cache::{Cache, key};
 use crate::fleet::{PAGE, Row};
 use crate::tabs::Tab;
 

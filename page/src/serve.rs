@@ -62,12 +62,12 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 type Reply<T> = Result<T, (StatusCode, String)>;
 
-/// Serves until it is asked to stop.
-pub async fn serve(listener: TcpListener, site: Arc<Site>, stop: CancellationToken) -> io::Result<()> {
+/// Serves until the future is dropped.
+pub async fn serve(listener: TcpListener, site: Arc<Site>) -> io::Result<()> {
     let mut http = Builder::new(TokioExecutor::new()).http1_only();
     http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
     let port = Port { limits: LIMITS, http, tls: None, metrics: ConnectionMetrics::default() };
-    port.serve(listener, router(site), stop).await
+    port.serve(listener, router(site), CancellationToken::new()).await
 }
 
 /// The shell is static. All other routes are POST, because browsers then send their origin.

@@ -13,7 +13,7 @@ use view::EVENT;
 use view::target::TargetState;
 
 use crate::Site;
-use crate::action::key;
+use crate::cache::key;
 
 /// Events that are shown, the newest first.
 const MAX_EVENTS: usize = 50;

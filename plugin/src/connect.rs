@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hub::HubClient;
 use hub::config::context;
-use hub::connection::{Connection, Notice, Notify};
+use hub::connection::{Connection, Notice};
 use hub::error::HubError;
 
 use crate::cli::HubArgs;
@@ -29,19 +29,11 @@ pub(crate) fn has_warned() -> bool {
 /// # Errors
 /// When the kubeconfig or the flags cannot be used.
 pub(crate) fn connect(args: &HubArgs) -> Result<HubClient, HubError> {
-    connect_with(&connection(args), Arc::new(print))
-}
-
-/// The same, for which the notices go elsewhere.
-///
-/// # Errors
-/// As [`connect`].
-pub(crate) fn connect_with(connection: &Connection, notify: Notify) -> Result<HubClient, HubError> {
-    HubClient::connect(connection, notify)
+    HubClient::connect(&connection(args), Arc::new(print))
 }
 
 /// What the flags say of the hub.
-pub(crate) fn connection(args: &HubArgs) -> Connection {
+fn connection(args: &HubArgs) -> Connection {
     Connection {
         request_timeout: args.request_timeout.0,
         disable_compression: args.disable_compression,
@@ -50,17 +42,21 @@ pub(crate) fn connection(args: &HubArgs) -> Connection {
     }
 }
 
-/// The flags that connect a command to the same hub as the same user, whatever the kubeconfig's current context becomes, and
-/// whether each is a secret. The namespace is not among them.
+/// The same in the context that is current now, whatever the kubeconfig's becomes.
 ///
 /// # Errors
 /// When the kubeconfig cannot be read.
-pub(crate) fn flags(args: &HubArgs) -> Result<Vec<(String, bool)>, HubError> {
-    let context = context(&args.connection)?;
+pub(crate) fn pinned(args: &HubArgs) -> Result<Connection, HubError> {
+    Ok(Connection { context: context(&args.connection)?, ..connection(args) })
+}
+
+/// The flags of a command line for a connection and a file of kinds, and whether each is a secret. The namespace is not
+/// among them.
+pub(crate) fn flags(connection: Connection, kinds: Option<PathBuf>) -> Vec<(String, bool)> {
     let Connection {
         namespace: _,
         kubeconfig,
-        context: _,
+        context,
         cluster,
         user,
         server,
@@ -79,7 +75,7 @@ pub(crate) fn flags(args: &HubArgs) -> Result<Vec<(String, bool)>, HubError> {
         request_timeout,
         disable_compression,
         verbose: _,
-    } = connection(args);
+    } = connection;
     let path = |path: Option<PathBuf>| path.map(|path| path.display().to_string());
     let is_set = |set: bool| set.then(|| "true".to_owned());
     let timeout = request_timeout.map_or_else(|| "0".to_owned(), |limit| format!("{}ms", limit.as_millis()));
@@ -101,14 +97,14 @@ pub(crate) fn flags(args: &HubArgs) -> Result<Vec<(String, bool)>, HubError> {
         ("as-uid", impersonate_uid),
         ("disable-compression", is_set(disable_compression)),
         ("request-timeout", Some(timeout).filter(|_| request_timeout != Some(TIMEOUT))),
-        ("kinds", path(args.kinds.clone())),
+        ("kinds", path(kinds)),
     ];
     let plain = plain.into_iter().chain(groups).chain(extras).map(|(name, value)| (name, value, false));
     let secret = [("token", token, true), ("password", password, true)];
     let flag = |(name, value, is_secret): (&str, Option<String>, bool)| {
         value.map(|value| (format!("--{name}={value}"), is_secret))
     };
-    Ok(plain.chain(secret).filter_map(flag).collect())
+    plain.chain(secret).filter_map(flag).collect()
 }
 
 fn print(notice: Notice<'_>) {
@@ -130,9 +126,11 @@ mod tests {
     use super::*;
     use crate::cli::{self, Cli};
 
-    fn read(flags: &[String]) -> HubArgs {
-        let words = ["kubectl-hibernate", "demo"].into_iter().map(Into::into).chain(flags.iter().map(Into::into));
-        cli::read::<Cli>(words).unwrap().hub
+    /// What becomes of these flags.
+    fn flags_of(given: &[String]) -> Vec<(String, bool)> {
+        let words = ["kubectl-hibernate", "demo"].into_iter().map(Into::into).chain(given.iter().map(Into::into));
+        let args = cli::read::<Cli>(words).unwrap().hub;
+        flags(pinned(&args).unwrap(), args.kinds)
     }
 
     #[test]
@@ -141,8 +139,7 @@ mod tests {
         let text = "kind: Config\ncurrent-context: staging\n";
         std::fs::write(kubeconfig.path(), text).unwrap();
         let file = format!("--kubeconfig={}", kubeconfig.path().display());
-        let plain: Vec<String> =
-            flags(&read(std::slice::from_ref(&file))).unwrap().into_iter().map(|one| one.0).collect();
+        let plain: Vec<String> = flags_of(std::slice::from_ref(&file)).into_iter().map(|one| one.0).collect();
         assert_eq!(plain, [file.clone(), "--context=staging".to_owned()]);
         let given: Vec<String> = [
             file.as_str(),
@@ -166,7 +163,7 @@ mod tests {
         ]
         .map(str::to_owned)
         .into();
-        let found = flags(&read(&given)).unwrap();
+        let found = flags_of(&given);
         assert_eq!(found.iter().map(|one| one.0.clone()).collect::<Vec<_>>(), given);
         let secrets: Vec<&String> = found.iter().filter(|one| one.1).map(|one| &one.0).collect();
         assert_eq!(secrets, ["--token=t"]);

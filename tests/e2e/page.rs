@@ -115,7 +115,7 @@ async fn foreign_hosts_origins_and_requests_without_a_token_are_refused() -> Res
     let text = page.client.post(format!("{base}/act")).body("{}").header("origin", &base);
     let text = text.header("sec-fetch-site", "same-origin").bearer_auth(&token).send().await?;
     ensure!(text.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE, "a form's type: {text:?}");
-    // A head that never ends is cut off, and keeps nobody else waiting.
+    // A head that never ends is cut off, and does not delay other requests.
     let slow = tokio::spawn(async move { raw(&base, b"GET / HTTP/1.1\r\nhost: ").await });
     ensure!(page.text(&token, "/fleet", &json!({})).await?.contains("There are no targets"));
     slow.await??;

@@ -14,7 +14,7 @@ use testbed::{ClusterOptions, World};
 use crate::browser::{Browser, ENTER, ESCAPE};
 use crate::hive_common::{SOON, running};
 
-/// Folder for pictures of every view, which a person looks at: `make screenshots` sets it.
+/// Folder for screenshots of every view; `make screenshots` sets it.
 const SCREENSHOTS: &str = "HIBERNATE_SCREENSHOTS";
 
 #[tokio::test(flavor = "multi_thread")]

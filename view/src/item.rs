@@ -53,6 +53,11 @@ impl<'a> ItemList<'a> {
 }
 
 impl Item {
+    /// The state of a target; none of another object.
+    pub fn target(&self) -> Option<&TargetState> {
+        if let Self::Target(target) = self { Some(target) } else { None }
+    }
+
     /// Its type, namespace and name.
     pub fn key(&self) -> Key {
         let of = |shown: &ShownKind, namespace: &str, name: &str| {

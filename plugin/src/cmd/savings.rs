@@ -39,8 +39,7 @@ pub(crate) async fn run(kinds: Kinds, args: &SavingsArgs, hub_args: &HubArgs) ->
     let hub = connect(hub_args)?;
     let now = time::now().timestamp();
     let Listing { items, failures, .. } = view::list(&hub, &query).await;
-    let targets = items.iter().filter_map(|item| if let Item::Target(target) = item { Some(&**target) } else { None });
-    let targets: Vec<&TargetState> = targets.collect();
+    let targets: Vec<&TargetState> = items.iter().filter_map(Item::target).collect();
     let names_others = query.is_typed || !query.names.is_empty();
     if let Some(other) = targets.iter().find(|target| names_others && target.record.sleep_history.is_none()) {
         return Err(UsageError::NoLedger(other.row.kind.full_name(&other.record.name)).into());

@@ -5,8 +5,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Write as _, stdin};
 use std::process::Stdio;
 use std::thread;
 
-use hub::config::context;
-use hub::connection::Connection;
+use hub::HubClient;
 use page::{Notices, Page, PageOptions, Program};
 use shared::kinds::Kinds;
 use tempfile::NamedTempFile;
@@ -17,7 +16,7 @@ use view::{Query, Row};
 
 use crate::cli::HubArgs;
 use crate::cli::ui::UiArgs;
-use crate::connect::{connect_with, connection, flags};
+use crate::connect::{flags, pinned};
 use crate::error::{Exit, Problem, UsageError};
 use crate::output;
 use crate::select::{Flags, parse};
@@ -30,18 +29,18 @@ pub(crate) async fn run(kinds: Kinds, args: &UiArgs, hub_args: &HubArgs) -> Resu
     let query = query(kinds, args, hub_args)?;
     let notices = Notices::default();
     // The current context may change while the page is served.
-    let context = context(&hub_args.connection).map_err(hub::error::HubError::from)?;
-    let pinned = Connection { context: context.clone(), ..connection(hub_args) };
-    let (again, notify) = (pinned.clone(), notices.notify());
-    let hub = connect_with(&pinned, notices.notify())?;
+    let connection = pinned(hub_args)?;
+    let (again, notify) = (connection.clone(), notices.notify());
+    let hub = HubClient::connect(&connection, notices.notify())?;
+    let executable = env::current_exe().map_err(Problem::io("find this program"))?;
     let options = PageOptions {
         port: args.port,
         selection: selection(args, hub_args, &hub.namespace),
         query,
-        program: Program::new(env::current_exe().map_err(Problem::io("find this program"))?, flags(hub_args)?),
         read_only: args.read_only,
-        context,
-        connect: Box::new(move || connect_with(&again, notify.clone())),
+        context: connection.context.clone(),
+        program: Program::new(executable, flags(connection, hub_args.kinds.clone())),
+        connect: Box::new(move || HubClient::connect(&again, notify.clone())),
     };
     let page = Page::new(hub, notices, options).map_err(Problem::io(format!("listen on 127.0.0.1:{}", args.port)))?;
     let links = page.links();

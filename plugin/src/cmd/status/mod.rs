@@ -70,7 +70,7 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     if let Some(at) = failures.iter().position(|failure| failure.is_of_kind && shown.is_some()) {
         return Err(failures.swap_remove(at).error.into());
     }
-    let targets: Vec<&TargetState> = items.iter().filter_map(target).collect();
+    let targets: Vec<&TargetState> = items.iter().filter_map(Item::target).collect();
     if let Some(text) = unread(&targets) {
         output::warning(&text);
     }
@@ -85,7 +85,7 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     let exits: Vec<Exit> = failures.into_iter().map(|failure| output::failed(&failure.into())).collect();
     if args.output.is_table() {
         items.iter().flat_map(warnings).for_each(|text| output::warning(&text));
-        let sleeps = |item: &Item| target(item).is_some_and(|target| target.record.desired == "Hibernating");
+        let sleeps = |item: &Item| item.target().is_some_and(|target| target.record.desired == "Hibernating");
         if let Some(namespace) = query.whole().filter(|_| items.iter().any(sleeps)) {
             untouched::note(&hub, kinds, namespace).await;
         }
@@ -158,10 +158,6 @@ fn apply(event: Event, query: &Query, known: &mut BTreeMap<Key, Entry>) -> Chang
     };
     let before = key.and_then(|key| known.insert(key, entry.clone()));
     if before.as_ref() == Some(&entry) { Change::Nothing } else { Change::One(entry) }
-}
-
-fn target(item: &Item) -> Option<&TargetState> {
-    if let Item::Target(target) = item { Some(target) } else { None }
 }
 
 /// What deserves attention of an item.

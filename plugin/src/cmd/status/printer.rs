@@ -165,7 +165,7 @@ fn targets(args: &StatusArgs, hub_args: &HubArgs, of_kinds: Vec<&'static Column>
 }
 
 fn record(item: &Item) -> Option<&Record> {
-    if let Item::Target(target) = item { Some(&target.record) } else { None }
+    item.target().map(|target| &target.record)
 }
 
 fn pool(item: &Item) -> Option<&PoolState> {

@@ -9,6 +9,7 @@ pub mod error;
 pub mod exec;
 mod login;
 pub mod middleware;
+mod pages;
 mod pod;
 mod proxy;
 mod server;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams, ValidationDirective};
+use kube::api::{GetParams, Patch, PatchParams, PostParams, ValidationDirective};
 use kube::client::ClientBuilder;
 use kube::core::{Request, request};
 use rustls::NamedGroup;
@@ -35,9 +36,7 @@ use crate::connection::{Connection, Notice, Notify};
 use crate::error::HubError;
 use crate::login::Plugin;
 use crate::middleware::HubLayer;
-
-/// Objects are listed in pages of this size, as kubectl does.
-const PAGE: u32 = 500;
+pub use crate::pages::{ObjectList, Pages};
 
 /// A client for the hub.
 #[derive(Clone)]
@@ -61,14 +60,6 @@ pub struct Resource {
     pub version: &'static str,
     /// Whether a patch is one of the status.
     is_status: bool,
-}
-
-/// A list of objects and where a watch may go on from.
-pub struct ObjectList {
-    /// The objects, each with apiVersion and kind.
-    pub items: Vec<Value>,
-    /// resourceVersion of the list.
-    pub version: String,
 }
 
 /// How a patch is sent.
@@ -145,33 +136,6 @@ impl HubClient {
     pub async fn get(&self, resource: Resource, namespace: &str, name: &str) -> Result<Value, HubError> {
         let request = Request::new(resource.path(Some(namespace))).get(name, &GetParams::default());
         self.send(resource.call("get", name), request).await
-    }
-
-    /// Objects of a namespace or of all, in pages, with `fields` or `labels` as selectors where not empty.
-    pub async fn list(
-        &self,
-        resource: Resource,
-        namespace: Option<&str>,
-        fields: &str,
-        labels: &str,
-    ) -> Result<ObjectList, HubError> {
-        let mut params = ListParams::default().limit(PAGE);
-        params.field_selector = selector(fields);
-        params.label_selector = selector(labels);
-        let mut items = Vec::new();
-        loop {
-            let request = Request::new(resource.path(namespace)).list(&params);
-            let mut page: Value = self.send(resource.call("list", ""), request).await?;
-            if let Some(Value::Array(objects)) = page.get_mut("items").map(Value::take) {
-                items.extend(objects.into_iter().map(|object| typed(object, resource)));
-            }
-            let metadata = |key: &str| page.get("metadata")?.get(key)?.as_str().filter(|text| !text.is_empty());
-            let Some(token) = metadata("continue") else {
-                let version = metadata("resourceVersion").unwrap_or("0").to_owned();
-                return Ok(ObjectList { items, version });
-            };
-            params.continue_token = Some(token.to_owned());
-        }
     }
 
     /// Sends a patch: a JSON patch if it is an array, otherwise a JSON merge patch. A JSON patch whose `test` fails is

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::connection::Notice;
 use crate::error::HubError;
-use crate::{HubClient, ObjectList, Resource, answer, selector};
+use crate::{HubClient, Pages, Resource, answer, selector};
 
 /// After this long without any event a watch is taken for broken. The API server sends a bookmark about every minute.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -84,7 +84,7 @@ pub struct Watcher<'a> {
 struct Source<'a> {
     hub: &'a HubClient,
     scope: Scope<'a>,
-    stage: Stage,
+    stage: Stage<'a>,
     /// What exists, as far as is known.
     known: BTreeSet<Place>,
     /// What was found and not taken yet.
@@ -96,9 +96,11 @@ struct Source<'a> {
 }
 
 /// What comes next.
-enum Stage {
+enum Stage<'a> {
     /// A list.
     List,
+    /// The next page of the list, and the places seen so far.
+    Pages(Box<Pages<'a>>, BTreeSet<Place>),
     /// A watch from this version on.
     Open(String),
     /// The next event of the watch.
@@ -158,7 +160,7 @@ impl Watcher<'_> {
 }
 
 impl<'a> Source<'a> {
-    fn new(hub: &'a HubClient, scope: Scope<'a>, stage: Stage, listed: Option<Instant>) -> Self {
+    fn new(hub: &'a HubClient, scope: Scope<'a>, stage: Stage<'a>, listed: Option<Instant>) -> Self {
         let namespace = scope.namespace.filter(|_| scope.resource.kind.is_namespaced()).unwrap_or_default();
         let known = scope.names.iter().map(|name| (namespace.to_owned(), name.clone())).collect();
         Self { hub, scope, stage, known, events: VecDeque::new(), listed, has_failed: false }
@@ -196,10 +198,27 @@ impl<'a> Source<'a> {
                 }
                 self.listed = Some(Instant::now());
                 let Scope { resource, namespace, labels, .. } = self.scope;
-                let list = self.hub.list(resource, namespace, &self.scope.fields(), labels).await?;
-                self.list(list);
+                let pages = self.hub.pages(resource, namespace, &self.scope.fields(), labels);
+                self.stage = Stage::Pages(Box::new(pages), BTreeSet::new());
+            }
+            Stage::Pages(pages, found) => {
+                let page = pages.next().await?;
                 if mem::take(&mut self.has_failed) {
                     (self.hub.notify)(Notice::Recovered { kind: self.scope.resource.kind.kind });
+                }
+                let Some(page) = page else {
+                    let before = mem::replace(&mut self.known, mem::take(found));
+                    let gone = before.into_iter().filter(|place| !self.known.contains(place));
+                    self.events.extend(gone.map(Event::Deleted));
+                    self.stage = Stage::Open(mem::take(&mut pages.version));
+                    return Ok(());
+                };
+                let placed = page.into_iter().map(|object| (place(&object), object));
+                for (place, object) in placed.filter(|(place, _)| self.scope.has(place)) {
+                    // If the list begins again, what is missing then counts as deleted.
+                    self.known.insert(place.clone());
+                    found.insert(place);
+                    self.events.push_back(Event::Applied(object));
                 }
             }
             Stage::Open(version) => {
@@ -213,16 +232,6 @@ impl<'a> Source<'a> {
             },
         }
         Ok(())
-    }
-
-    fn list(&mut self, list: ObjectList) {
-        let placed = list.items.into_iter().map(|object| (place(&object), object));
-        let found: Vec<(Place, Value)> = placed.filter(|(place, _)| self.scope.has(place)).collect();
-        let exist = found.iter().map(|(place, _)| place.clone()).collect();
-        let before = mem::replace(&mut self.known, exist);
-        self.events.extend(before.into_iter().filter(|place| !self.known.contains(place)).map(Event::Deleted));
-        self.events.extend(found.into_iter().map(|(_, object)| Event::Applied(object)));
-        self.stage = Stage::Open(list.version);
     }
 
     fn change(&mut self, change: WatchEvent<Value>) {
@@ -365,10 +374,33 @@ mod tests {
                 }
             }
         });
-        assert_eq!(events, ["a 1", "b 2", "a 6", "-b", "-a", "b 11", "b 11"]);
+        assert_eq!(events, ["a 1", "b 2", "a 6", "-b", "b 11", "-a", "b 11"]);
         assert!(matches!(error, HubError::Forbidden { .. }), "{error}");
         assert_eq!(*requests.lock().unwrap(), ["list", "watch 5", "list", "watch 12", "list", "list", "watch 13"]);
         assert!(begun.elapsed() >= 3 * PAUSE, "four lists in {:?}", begun.elapsed());
+    }
+
+    /// Objects are there with their page, and what an aborted list had is gone if the next one lacks it.
+    #[test]
+    fn a_list_whose_token_expires_between_pages_begins_again() {
+        let page = json!({ "kind": "List", "metadata": { "continue": "more" }, "items": [object("a", "1")] });
+        let (url, requests) = server(vec![
+            (200, page.to_string()),
+            (410, status(410, "The provided continue parameter is too old").to_string()),
+            list("7", &[object("b", "2")]),
+            (200, String::new()),
+        ]);
+        let events = wait_for(async {
+            let hub = hub(url);
+            let mut watcher = hub.watcher(Scope::of(Resource::preferred(&POWER_ROLLOUT.kind)));
+            let mut events = Vec::new();
+            for _ in 0..3 {
+                events.push(short(&watcher.next().await.unwrap()));
+            }
+            events
+        });
+        assert_eq!(events, ["a 1", "b 2", "-a"]);
+        assert_eq!(requests.lock().unwrap()[..3], ["list", "list", "list"]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod target;
 pub mod times;
 pub mod upgrade;
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use futures::future::join_all;
 use futures::stream::{self, LocalBoxStream};
 use futures::{Stream, StreamExt};
 use hub::error::HubError;
-use hub::watch::{self, Place, Scope, Watcher};
+use hub::watch::{self, Place, Scope, Watcher, place};
 use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
@@ -195,14 +196,20 @@ impl Query {
 
 /// What the hub has now.
 pub async fn list(hub: &HubClient, query: &Query) -> Listing {
-    let resolver = Resolver::new(hub, query);
-    let objects = resolver.objects().await;
-    let watched = resolver.watched(objects.iter().flatten());
-    let others = Others::default();
-    let read = async |object: Result<Object, Failure>| read(hub, query, object?, &others).await;
-    let mut read = stream::iter(objects).map(read).buffered(CONCURRENCY);
-    let (mut items, mut failures) = (Vec::new(), Vec::<Failure>::new());
-    while let Some(item) = read.next().await {
+    let (resolver, others) = (Resolver::new(hub, query), Others::default());
+    let read = async |object: Object| {
+        let found = (object.row, object.resource, place(&object.value));
+        Ok((found, read(hub, query, object, &others).await))
+    };
+    let (mut items, mut failures, mut places) = (Vec::new(), Vec::<Failure>::new(), Vec::new());
+    for object in resolver.objects(read).await {
+        let item = match object {
+            Ok((found, item)) => {
+                places.push(found);
+                item
+            }
+            Err(failure) => Err(failure),
+        };
         match item {
             Ok(item) => items.push(item),
             // What every object lacks is reported once.
@@ -210,21 +217,16 @@ pub async fn list(hub: &HubClient, query: &Query) -> Listing {
             Err(failure) => failures.push(failure),
         }
     }
-    drop(read);
-    Listing { items, failures, watched }
+    Listing { items, failures, watched: resolver.watched(places) }
 }
 
 /// The targets of a query in its order, each with its whole object; what cannot be found is a failure in its place.
 pub async fn targets(hub: &HubClient, query: &Query) -> Vec<Result<Target, Failure>> {
-    let target = async |object: Result<Object, Failure>| match object {
-        Ok(Object { row: Row::Target(row), resource, value }) => {
-            Some(Ok(Target::new(row, resource.version, value).complete(hub).await))
-        }
-        Ok(_) => None,
-        Err(failure) => Some(Err(failure)),
+    let target = async |Object { row, resource, value }| match row {
+        Row::Target(row) => Ok(Some(Target::new(row, resource.version, value).complete(hub).await)),
+        Row::Shown(_) => Ok(None),
     };
-    let targets = stream::iter(Resolver::new(hub, query).objects().await).map(target).buffered(CONCURRENCY);
-    targets.filter_map(async |target| target).collect().await
+    Resolver::new(hub, query).objects(target).await.into_iter().filter_map(Result::transpose).collect()
 }
 
 /// One object by its name, as the hub sent it.
@@ -281,18 +283,22 @@ fn changes<'a, T, R: AsyncFn(Value) -> Result<T, Failure> + 'a>(
     scope: Scope<'a>,
     read: R,
 ) -> LocalBoxStream<'a, Result<Event<T>, HubError>> {
-    let next = async move |(mut watcher, read): (Watcher<'a>, R)| {
-        let event = match watcher.next().await {
-            Ok(watch::Event::Applied(value)) => Ok(read(value).await.map_or_else(Event::Unreadable, Event::Set)),
-            Ok(watch::Event::Deleted((namespace, name))) => {
-                Ok(Event::Gone((scope.resource.kind.type_name(), namespace, name)))
-            }
-            Ok(watch::Event::Tick) => Ok(Event::Tick),
-            Err(error) => Err(error),
-        };
-        Some((event, (watcher, read)))
+    let read = Rc::new(read);
+    let event = move |event: Result<watch::Event, HubError>| {
+        let read = Rc::clone(&read);
+        async move {
+            Ok(match event? {
+                watch::Event::Applied(value) => read(value).await.map_or_else(Event::Unreadable, Event::Set),
+                watch::Event::Deleted((namespace, name)) => {
+                    Event::Gone((scope.resource.kind.type_name(), namespace, name))
+                }
+                watch::Event::Tick => Event::Tick,
+            })
+        }
     };
-    stream::unfold((watcher, read), next).boxed_local()
+    let events = stream::unfold(watcher, async |mut watcher| Some((watcher.next().await, watcher)));
+    // The token of a list's next page expires: pages are read faster than what belongs to each object.
+    events.map(event).buffered(CONCURRENCY).boxed_local()
 }
 
 /// Reads an object and what belongs to it.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use hub::error::HubError;
-use hub::watch::place;
+use hub::watch::Place;
 use hub::{HubClient, Resource};
 use serde_json::Value;
 use shared::kinds::{Kind, TargetKind};
@@ -79,46 +79,32 @@ impl<'a> Resolver<'a> {
         Self { hub, query, versions: Mutex::default() }
     }
 
-    /// Everything that was asked for, in the order given; what cannot be found is a failure in its place.
-    pub(super) async fn objects(&self) -> Vec<Result<Object, Failure>> {
-        let mut found: Vec<Result<Object, Failure>> = Vec::new();
-        let mut work = stream::iter(&self.query.names).map(|name| self.find(name)).buffered(CONCURRENCY);
-        while let Some(result) = work.next().await {
-            if !result.as_ref().is_ok_and(|object| repeats(&found, object)) {
-                found.push(result);
-            }
-        }
-        if self.query.names.is_empty() {
-            found = self.every().await;
-        }
+    /// Reads each object of the query, in its order; what cannot be found is a failure in its place.
+    pub(super) async fn objects<T>(&self, read: impl AsyncFn(Object) -> Result<T, Failure>) -> Vec<Result<T, Failure>> {
+        let found = if self.query.names.is_empty() { self.every(&read).await } else { self.named(&read).await };
         match &self.query.namespace {
-            Namespaces::Whole(name) if found.is_empty() => self.no_namespace(name).await,
+            Namespaces::Whole(name) if found.is_empty() => self.no_namespace(name).await.map(Err).into_iter().collect(),
             _ => found,
         }
     }
 
-    /// The kinds to watch, given what was found. Those that have no object yet are among them.
-    pub(super) fn watched<'o>(&self, found: impl Iterator<Item = &'o Object>) -> Vec<Watched> {
+    /// The kinds to watch, also those without objects yet.
+    pub(super) fn watched(&self, found: Vec<(Row, Resource, Place)>) -> Vec<Watched> {
+        let is_named = !self.query.names.is_empty();
         let mut watched: Vec<Watched> = Vec::new();
-        if self.query.names.is_empty() {
-            for row in &self.query.kinds {
-                let Some(resource) = self.resource(*row) else { continue };
-                watched.push(Watched { row: *row, resource, names: Vec::new(), places: Vec::new() });
-            }
-            for object in found {
-                if let Some(one) = watched.iter_mut().find(|one| one.resource == object.resource) {
-                    one.places.push(place(&object.value));
-                }
-            }
-            return watched;
+        let kinds = self.query.kinds.iter().filter(|_| !is_named);
+        for (row, resource) in kinds.filter_map(|row| Some((*row, self.resource(*row)?))) {
+            watched.push(Watched { row, resource, names: Vec::new(), places: Vec::new() });
         }
-        for Object { row, resource, value } in found {
-            let name = name_of(value).to_owned();
-            match watched.iter_mut().find(|one| one.resource == *resource) {
-                Some(one) => one.names.push(name),
-                None => {
-                    watched.push(Watched { row: *row, resource: *resource, names: vec![name], places: Vec::new() });
-                }
+        for (row, resource, place) in found {
+            let at = watched.iter().position(|one| one.resource == resource).unwrap_or_else(|| {
+                watched.push(Watched { row, resource, names: Vec::new(), places: Vec::new() });
+                watched.len() - 1
+            });
+            if is_named {
+                watched[at].names.push(place.1);
+            } else {
+                watched[at].places.push(place);
             }
         }
         watched
@@ -129,11 +115,25 @@ impl<'a> Resolver<'a> {
     }
 
     /// The failure of a namespace that does not exist: in lists it looks like an empty one.
-    async fn no_namespace(&self, name: &str) -> Vec<Result<Object, Failure>> {
+    async fn no_namespace(&self, name: &str) -> Option<Failure> {
         match self.hub.get(Resource::preferred(&NAMESPACE), "", name).await {
-            Err(error @ HubError::NoObject { .. }) => vec![Err(Failure::new(NAMESPACE.full_name(name), error.into()))],
-            _ => Vec::new(),
+            Err(error @ HubError::NoObject { .. }) => Some(Failure::new(NAMESPACE.full_name(name), error.into())),
+            _ => None,
         }
+    }
+
+    /// The objects that are named, each once.
+    async fn named<T>(&self, read: &impl AsyncFn(Object) -> Result<T, Failure>) -> Vec<Result<T, Failure>> {
+        let mut found: Vec<Result<Object, Failure>> = Vec::new();
+        let mut work = stream::iter(&self.query.names).map(|name| self.find(name)).buffered(CONCURRENCY);
+        while let Some(result) = work.next().await {
+            if !result.as_ref().is_ok_and(|object| repeats(&found, object)) {
+                found.push(result);
+            }
+        }
+        drop(work);
+        let read = async |object: Result<Object, Failure>| read(object?).await;
+        stream::iter(found).map(read).buffered(CONCURRENCY).collect().await
     }
 
     /// One object by name.
@@ -222,6 +222,22 @@ impl<'a> Resolver<'a> {
         .await
     }
 
+    /// Lists a kind page by page and reads each object, so that only one page is held as JSON.
+    async fn read_list<T>(&self, row: Row, read: &impl AsyncFn(Object) -> T) -> Result<Vec<T>, HubError> {
+        self.served(row.kind(), async |resource| {
+            let mut pages = self.hub.pages(resource, self.query.namespace(self.hub), "", &self.query.labels);
+            let mut found = Vec::new();
+            while let Some(page) = pages.next().await? {
+                let objects = page.into_iter().map(|value| Object { row, resource, value });
+                let page: Vec<T> =
+                    stream::iter(objects).map(|object| read(object)).buffered(CONCURRENCY).collect().await;
+                found.extend(page);
+            }
+            Ok(found)
+        })
+        .await
+    }
+
     /// A kind in the version that the hub was found to serve; none if it serves none or was not asked.
     fn resource(&self, row: Row) -> Option<Resource> {
         let kind = row.kind();
@@ -280,24 +296,21 @@ impl<'a> Resolver<'a> {
     }
 
     /// All objects of the kinds.
-    async fn every(&self) -> Vec<Result<Object, Failure>> {
-        let Query { labels, is_typed, .. } = self.query;
-        let (kinds, namespace) = (self.served_kinds().await, self.query.namespace(self.hub));
-        let lists = join_all(kinds.iter().map(|row| self.list(row.kind(), namespace, "", labels))).await;
+    async fn every<T>(&self, read: &impl AsyncFn(Object) -> Result<T, Failure>) -> Vec<Result<T, Failure>> {
+        let (kinds, is_typed) = (self.served_kinds().await, self.query.is_typed);
+        let lists = join_all(kinds.iter().map(|row| self.read_list(*row, read))).await;
         let some_kind_exists = lists.iter().any(|list| !matches!(list, Err(HubError::NoKind(_))));
         let seen: Vec<&str> =
             kinds.iter().zip(&lists).filter(|(_, list)| list.is_ok()).map(|(row, _)| row.kind().kind).collect();
         let is_left_out = |row: &Row| seen.contains(&row.kind().kind) || !is_typed && !seen.is_empty();
-        let mut found: Vec<Result<Object, Failure>> = Vec::new();
+        let mut found: Vec<Result<T, Failure>> = Vec::new();
         for (row, list) in kinds.iter().zip(lists) {
             let kind = row.kind();
             if list.as_ref().is_err_and(is_forbidden) {
                 self.remember((kind.group, kind.plural), None); // it is not watched
             }
             match list {
-                Ok((resource, items)) => {
-                    found.extend(items.into_iter().map(|value| Object { row: *row, resource, value }).map(Ok));
-                }
+                Ok(read) => found.extend(read),
                 Err(HubError::NoKind(_)) if some_kind_exists => {
                     self.hub.note(&format!("the hub does not have the type {}", kind.resource_name()));
                 }
@@ -341,7 +354,7 @@ fn describe(ObjectName { kinds, word, name }: &ObjectName) -> String {
 }
 
 /// A hub that is down is down for every kind: reported once.
-fn push_once(found: &mut Vec<Result<Object, Failure>>, failure: Failure) {
+fn push_once<T>(found: &mut Vec<Result<T, Failure>>, failure: Failure) {
     if !failure.is_among(found.iter().filter_map(|one| one.as_ref().err())) {
         found.push(Err(failure));
     }

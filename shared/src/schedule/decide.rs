@@ -120,7 +120,7 @@ fn ended_holds(facts: &Facts<'_>) -> Option<(Edge, Vec<TargetName>)> {
     over.sort_by(|one, other| one.target.cmp(&other.target));
     over.truncate(MAX_NAMES);
     let at = over.iter().map(|hold| hold.until).max()?;
-    let edge = Edge { at, power: Power::Hibernating, source: Source::Hold };
+    let edge = Edge { at, nominal: at, power: Power::Hibernating, source: Source::Hold };
     Some((edge, over.into_iter().map(|hold| hold.target.clone()).collect()))
 }
 
@@ -138,5 +138,5 @@ fn applied(facts: &Facts<'_>) -> Option<Edge> {
     let at = facts.spec.apply_at.as_ref()?.0;
     let is_fresh = at <= facts.now && age(at, facts.written) < APPLY_WINDOW;
     let power = facts.timetable.state(at).filter(|_| is_fresh)?;
-    Some(Edge { at, power, source: Source::Apply })
+    Some(Edge { at, nominal: at, power, source: Source::Apply })
 }

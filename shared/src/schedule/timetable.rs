@@ -72,6 +72,8 @@ struct Override {
 pub struct Edge {
     /// When.
     pub at: Timestamp,
+    /// The time that the schedule names: a wake begins earlier by `lead`.
+    pub nominal: Timestamp,
     /// The state from then on.
     pub power: Power,
     /// Where it comes from.
@@ -303,14 +305,17 @@ impl Timetable {
         times.sort_unstable();
         let mut flips: Vec<Edge> = Vec::new();
         for (begin, end, index) in times {
-            let end = Edge { at: end, power: Power::Hibernating, source: Source::Window(index) };
+            let end = Edge { at: end, nominal: end, power: Power::Hibernating, source: Source::Window(index) };
             match flips.last_mut() {
                 Some(last) if begin <= last.at => {
                     if end.at > last.at {
                         *last = end;
                     }
                 }
-                _ => flips.extend([Edge { at: begin, power: Power::Running, source: Source::Window(index) }, end]),
+                _ => flips.extend([
+                    Edge { at: begin, nominal: begin, power: Power::Running, source: Source::Window(index) },
+                    end,
+                ]),
             }
         }
         flips
@@ -331,7 +336,7 @@ impl Timetable {
             if flips.last().is_some_and(|last| last.at == at) {
                 flips.pop();
             }
-            flips.push(Edge { at, power, source: Source::Event(index) });
+            flips.push(Edge { at, nominal: at, power, source: Source::Event(index) });
         }
         flips
     }
@@ -378,7 +383,7 @@ impl Timetable {
                 (Mode::Unchanged, Mode::Base, None) => base,
                 _ => state,
             };
-            edges.extend(edge.map(|(power, source)| Edge { at, power, source }));
+            edges.extend(edge.map(|(power, source)| Edge { at, nominal: at, power, source }));
             mode = next;
         }
         (begin, edges)

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use shared::annotation::format;
-use shared::duration::{after, parse_unsigned};
+use shared::duration::after;
 use shared::power::Power;
 use shared::schedule::api::{Exception, ExceptionPower};
 use shared::schedule::calendar::Holiday;
-use shared::schedule::timetable::{Edge, Timetable};
+use shared::schedule::timetable::Timetable;
 use shared::schedule::zone::zone;
 use shared::text::name_some;
 use view::age::local;
@@ -107,7 +107,7 @@ fn skipped(
     let zone = zone(&zone_name).unwrap_or(TimeZone::UTC);
     let end = match (until, timetable.next(now, 1).first()) {
         (Some(until), _) => until,
-        (None, Some(edge)) => after(nominal(edge, state.spec().lead.as_deref()), MINUTE),
+        (None, Some(edge)) => after(edge.nominal, MINUTE),
         (None, None) => return Ok(Err("no edge is to come that it could skip".to_owned())),
     };
     // A minute that has begun is part of it.
@@ -140,12 +140,6 @@ fn skipped(
     let next = next_text(&changed, &zone_name, now);
     let until = local(end, &zone_name);
     Ok(Ok(Some((patch, format!("skips {gone}; leaves targets as they are until {until}; next: {next}")))))
-}
-
-/// The time that the schedule names for an edge: wakes begin earlier.
-fn nominal(edge: &Edge, lead: Option<&str>) -> Timestamp {
-    let lead = lead.and_then(|lead| parse_unsigned(lead).ok()).filter(|_| edge.power == Power::Running);
-    after(edge.at, lead.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -161,6 +161,8 @@ fn an_exception_has_another_state_and_what_follows_is_as_ever() {
     let early = office(&json!({ "lead": "30m", "exceptions": until }));
     let expected = ["2026-11-30T06:20Z Awake", "2026-11-30T17:00Z Sleep"];
     assert_eq!(edges(&early, "2026-11-27T00:00:00Z", "2026-12-01T00:00:00Z"), expected, "not within an exception");
+    let wake = timetable(&early).next(at("2026-11-27T18:00:00Z"), 1)[0];
+    assert_eq!((wake.at, wake.nominal), (at("2026-11-30T06:20:00Z"), at("2026-11-30T06:30:00Z")));
     // A sleep exception over events ends with what an event has asked for before.
     let events = json!([{ "cron": "0 7 1 1 *", "power": "Awake" }]);
     let spec = spec(&json!({ "events": events, "exceptions": [days("2026-11-28", None, "Sleep")] }));

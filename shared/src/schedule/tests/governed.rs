@@ -68,7 +68,8 @@ fn the_rollout_of_an_edge_has_its_name_its_limits_and_its_person() {
     let targets = json!({ "selector": { "matchLabels": { "env": "dev" } } });
     let mut schedule = own("night", 0, 0, &targets);
     schedule.metadata.uid = Some("1c9f2d7a-0000-4000-8000-0123456789ab".to_owned());
-    let edge = Edge { at: at("2026-11-27T17:00:00Z"), power: Power::Hibernating, source: Source::Window(0) };
+    let begin = at("2026-11-27T17:00:00Z");
+    let edge = Edge { at: begin, nominal: begin, power: Power::Hibernating, source: Source::Window(0) };
     let until = at("2026-11-30T06:30:00Z");
     let due = Due { edge, by: By::Rollout(until), targets: vec![] };
     let made = json!(rollout(&schedule, &due, "awake Mon-Fri", "ann", until));

@@ -105,6 +105,32 @@ pub fn records(pids: &Path) -> Vec<Record> {
     found
 }
 
+/// Memory of a process in MB: all of it at its peak, all of it now, and what is its own.
+///
+/// # Errors
+/// When it does not run.
+pub fn memory(pid: i32) -> Result<[f64; 3]> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).context("read its status")?;
+    let field = |name: &str| -> Result<f64> {
+        let line = status.lines().find(|line| line.starts_with(name)).with_context(|| format!("no {name}"))?;
+        let kilobytes: f64 = line.split_whitespace().nth(1).context("no number")?.parse()?;
+        Ok(kilobytes / 1024.0)
+    };
+    Ok([field("VmHWM:")?, field("VmRSS:")?, field("RssAnon:")?])
+}
+
+/// Seconds of CPU that a process has used.
+///
+/// # Errors
+/// When it does not run.
+pub fn cpu(pid: i32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("read its stat")?;
+    // Times in ticks of 10 ms are fields 14 and 15; the name before them may have blanks.
+    let fields = stat.rsplit_once(") ").context("no name")?.1.split(' ').skip(11).take(2);
+    let ticks: f64 = fields.map(|ticks| ticks.parse().unwrap_or(0.0)).sum();
+    Ok(ticks / 100.0)
+}
+
 /// Ends processes rank by rank: SIGTERM, and SIGKILL for those that are still there after `grace`; servers and stores
 /// by SIGKILL at once. SIGCONT goes along, because a frozen process does not see SIGTERM. Blocks until all are gone.
 pub fn end(mut processes: Vec<Record>, grace: Duration) {

@@ -18,7 +18,7 @@ use testbed::world::copy;
 use testbed::world::handle::Cluster;
 use testbed::{Options, Timings, World};
 
-use crate::{honest, measured, peak, pid};
+use crate::{honest, measured, peak};
 
 const HOSTILE: usize = 20;
 pub const NAMESPACE: &str = "hostile";
@@ -33,7 +33,7 @@ pub async fn hostile_clouds(table: &mut Table) -> Result<()> {
     let world = World::up(Options { clusters: 0, timings: Timings::fast(), ..Options::default() }).await?;
     let honest = honest(&world).await?;
     let (calm_start, model) = begins(&world, &honest).await?;
-    let limited = pid(&world, "controller").await?;
+    let limited = world.pid("controller").await?;
     let calm = measured(&world, "controller").await?;
     copy::namespace(&world.hub().await?, NAMESPACE).await?;
     write_hostile(&world, &model).await?;
@@ -41,7 +41,7 @@ pub async fn hostile_clouds(table: &mut Table) -> Result<()> {
     let (attacked_start, _) = begins(&world, &honest).await?;
     tokio::time::sleep(ATTACK / 2).await;
     let attacked = peak(&world, "controller").await?;
-    ensure!(pid(&world, "controller").await? == limited, "the controller was ended and started again");
+    ensure!(world.pid("controller").await? == limited, "the controller was ended and started again");
     ensure!(asked() > 0, "no hostile cloud was asked");
     table.add("clouds", "lists that the hostile were asked for", None, None, f64::from(asked()));
     table.add("clouds", "s until another tenant's sleep reaches EC2, none hostile", None, None, calm_start);

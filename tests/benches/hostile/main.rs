@@ -82,14 +82,9 @@ async fn honest(world: &World) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// The process of a program.
-async fn pid(world: &World, program: &str) -> Result<i32> {
-    world.now().await?.pids.get(program).copied().with_context(|| format!("no {program} runs"))
-}
-
 /// Limits a program's data segment.
 async fn limit(world: &World, program: &str) -> Result<i32> {
-    let pid = pid(world, program).await?;
+    let pid = world.pid(program).await?;
     prlimit(pid)?;
     Ok(pid)
 }

@@ -36,9 +36,9 @@ pub async fn hostile_spokes(table: &mut Table) -> Result<()> {
             cluster.wake().await?;
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let (before, met) = (cpu(&world).await?, hits(&world, &hostile).await?);
+        let (before, met) = (world.cpu("controller").await?, hits(&world, &hostile).await?);
         let took = round(&healthy).await?;
-        let used = cpu(&world).await? - before;
+        let used = world.cpu("controller").await? - before;
         requests += hits(&world, &hostile).await? - met;
         add(if hostile_now { &mut attacked } else { &mut calm }, took);
         busy[usize::from(hostile_now)] += used;
@@ -61,17 +61,6 @@ pub async fn hostile_spokes(table: &mut Table) -> Result<()> {
     table.add("spokes", "controller's peak MB without", None, None, calm_memory);
     table.add("spokes", "controller's peak MB", None, None, peak(&world, "controller").await?);
     Ok(())
-}
-
-/// Seconds of CPU that the controller has used.
-async fn cpu(world: &World) -> Result<f64> {
-    let now = world.now().await?;
-    let pid = now.pids.get("controller").context("no controller runs")?;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields: Vec<f64> =
-        stat.rsplit(')').next().unwrap_or_default().split_whitespace().filter_map(|field| field.parse().ok()).collect();
-    // Of the numbers after the state: utime and stime are the 11th and 12th, in hundredths of a second.
-    Ok((fields.get(10).context("utime")? + fields.get(11).context("stime")?) / 100.0)
 }
 
 /// Requests that the faults of hostile clusters have met.

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::clouds::{NAMESPACE, asked, begins, write_hostile};
 use crate::objects::{define_governance, start, write_clusters, write_governance};
 use crate::reviews::Webhook;
-use crate::{bodies, honest, limit, measured, peak, pid};
+use crate::{bodies, honest, limit, measured, peak};
 
 /// Fewer than alone, for the API server.
 const CLUSTERS: usize = 15;
@@ -42,7 +42,7 @@ pub async fn all_at_once(table: &mut Table) -> Result<()> {
     let limited = limit(&world, "controller").await?;
     sleep(ATTACK).await;
     let (restarted, _) = begins(&world, &honest).await?;
-    ensure!(pid(&world, "controller").await? == limited, "the controller was ended and started again");
+    ensure!(world.pid("controller").await? == limited, "the controller was ended and started again");
     ensure!(asked() > 0, "no hostile cloud was asked");
     drop(flood);
     table.add("together", "s until another tenant's sleep reaches EC2, none hostile", None, None, calm_start);

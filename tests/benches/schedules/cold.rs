@@ -1,10 +1,9 @@
 //! The next edges and the state of 10,000 schedules, from their JSON on: processor time and memory. Half have windows, half
 //! have events; each has its own times, a zone of many, an exception and a calendar of 20 days.
 
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -12,6 +11,7 @@ use shared::schedule::api::PowerSchedule;
 use shared::schedule::calendar::parse;
 use shared::schedule::timetable::Timetable;
 use testbed::bench::table::Table;
+use testbed::process;
 
 const SCHEDULES: usize = 10_000;
 const ZONES: [&str; 8] = [
@@ -57,20 +57,14 @@ fn processor() -> Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
 }
 
-/// Memory in use, in MB.
-fn memory() -> Result<f64> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
-    Ok(kilobytes / 1_024.0)
-}
-
 /// Reads them all, and keeps them ready to answer.
 pub fn run(table: &mut Table) -> Result<()> {
     let texts: Vec<String> = (0..SCHEDULES).map(object).collect();
     let days: Vec<String> = (1..=20).map(|day| format!("2027-{:02}-{day:02} day {day}", 1 + day % 12)).collect();
     let days = days.join("\n");
     let now: Timestamp = "2026-11-27T12:00:00Z".parse()?;
+    let own = i32::try_from(std::process::id())?;
+    let memory = || process::memory(own).map(|[_, now, _]| now);
     let (before, begun) = (memory()?, processor()?);
     let mut kept = Vec::with_capacity(SCHEDULES);
     let mut edges = 0;

@@ -26,7 +26,7 @@ use crate::simulated::Simulated;
 use crate::supervisor::control::{NewCluster, Status};
 use crate::supervisor::programs::Start;
 use crate::world_file::{ProgramAddress, WorldFile};
-use crate::{kubeconfig, launch};
+use crate::{kubeconfig, launch, process};
 
 /// A running world. Copies are the same world; one that this process has started ends with the last copy.
 #[derive(Clone)]
@@ -136,15 +136,7 @@ impl World {
     /// # Errors
     /// When it does not run.
     pub async fn memory(&self, program: &str) -> Result<[f64; 3]> {
-        let now = self.now().await?;
-        let pid = now.pids.get(program).with_context(|| format!("no {program} runs"))?;
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("read its status")?;
-        let field = |name: &str| -> Result<f64> {
-            let line = status.lines().find(|line| line.starts_with(name)).with_context(|| format!("no {name}"))?;
-            let kilobytes: f64 = line.split_whitespace().nth(1).context("no number")?.parse()?;
-            Ok(kilobytes / 1024.0)
-        };
-        Ok([field("VmHWM:")?, field("VmRSS:")?, field("RssAnon:")?])
+        process::memory(self.pid(program).await?)
     }
 
     /// Seconds of CPU that a program has used.
@@ -152,13 +144,15 @@ impl World {
     /// # Errors
     /// When it does not run.
     pub async fn cpu(&self, program: &str) -> Result<f64> {
-        let now = self.now().await?;
-        let pid = now.pids.get(program).with_context(|| format!("no {program} runs"))?;
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("read its stat")?;
-        // Times in ticks of 10 ms are fields 14 and 15; the name before them may have blanks.
-        let fields = stat.rsplit_once(") ").context("no name")?.1.split(' ').skip(11).take(2);
-        let ticks: f64 = fields.map(|ticks| ticks.parse().unwrap_or(0.0)).sum();
-        Ok(ticks / 100.0)
+        process::cpu(self.pid(program).await?)
+    }
+
+    /// The process of a program.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn pid(&self, program: &str) -> Result<i32> {
+        self.now().await?.pids.get(program).copied().with_context(|| format!("no {program} runs"))
     }
 
     /// The controller's requests so far, from the audit log of a server such as `hub`, after the API server has had

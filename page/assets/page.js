@@ -5,6 +5,8 @@ const TOKEN = "token";
 const HUB = "hub";
 /** Between two polite announcements, in ms. */
 const QUIET = 5000;
+/** Between two refreshes of the activity, in ms. */
+const REFRESH = 2000;
 /** From so many targets on, a person types their number. */
 const COUNTED = 11;
 /** Bytes of the IDs that a tab follows. */
@@ -40,10 +42,12 @@ async function send(path, body, signal) {
   return answer;
 }
 
-/** The one place where HTML is inserted. */
-function insert(html) {
-  main.innerHTML = policy.createHTML(html);
-  main.querySelectorAll("time").forEach(zoned);
+/** The one place where HTML is parsed. */
+function parsed(html) {
+  const template = document.createElement("template");
+  template.innerHTML = policy.createHTML(html);
+  template.content.querySelectorAll("time").forEach(zoned);
+  return template.content;
 }
 
 /** A moment in the zone of the viewer, which is named. */
@@ -62,7 +66,8 @@ function line(id, text) {
   into.hidden = text === "";
 }
 
-const fail = (error) => line("error", error instanceof Refused ? error.message : GONE);
+const why = (error) => (error instanceof Refused ? error.message : GONE);
+const fail = (error) => line("error", why(error));
 
 function failures(texts) {
   const list = byId("failures");
@@ -106,18 +111,56 @@ async function show(path, body) {
     const html = await (await send(path, body)).text();
     if (own !== navigation) return;
     const focus = place();
-    insert(html);
+    main.replaceChildren(parsed(html));
     main.querySelectorAll("input[name=target]").forEach((box) => (box.checked = chosen.has(box.closest("tr").dataset.id)));
     selection();
     const found = focus && main.querySelector(focus);
     if (focus) (found && !found.disabled && found.tabIndex >= 0 ? found : main).focus();
     line("error", "");
     follow();
+    plan();
   } catch (error) {
     if (own !== navigation) return;
     fail(error);
     follow(); // what is still shown
+    plan();
   }
+}
+
+/** The plan of a target takes the program longer than its fields. */
+async function plan() {
+  const into = byId("plan");
+  if (!into || into.querySelector("pre")) return;
+  const { signal } = live;
+  try {
+    print(await (await send("/act", { verb: "plan", ids: [into.dataset.id] }, signal)).json(), into);
+  } catch (error) {
+    if (!signal.aborted) busy(why(error), into);
+  }
+}
+
+/** Refetches the tables of the activity until they match the last message. */
+let activity = 0;
+let refreshing = null;
+async function refreshActivity(tables) {
+  if (refreshing === tables) return;
+  refreshing = tables;
+  const { signal } = live;
+  try {
+    while (tables.isConnected && Number(tables.dataset.activity) !== activity) {
+      const fresh = parsed(await (await send("/activity", { refresh: true }, signal)).text()).querySelector("#activity");
+      const bodies = fresh.querySelectorAll("tbody");
+      const old = [...tables.querySelectorAll("tbody")];
+      if (old.some((body, at) => body.textContent !== bodies[at].textContent)) announce("Activity updated");
+      old.forEach((body, at) => body.replaceChildren(...bodies[at].children));
+      tables.dataset.activity = fresh.dataset.activity;
+      line("error", "");
+      await new Promise((done) => setTimeout(done, REFRESH));
+    }
+  } catch (error) {
+    if (!signal.aborted) fail(error);
+  }
+  if (refreshing === tables) refreshing = null;
 }
 
 const fleet = () => show("/fleet", filter);
@@ -184,6 +227,8 @@ function apply(rows, message, isFirst) {
     if (row.className !== change.tone) row.className = change.tone;
     if (!isFirst && before !== state.textContent) announce(`${name.textContent} is ${state.textContent}`);
   }
+  activity = message.activity;
+  if (byId("activity")) refreshActivity(byId("activity"));
   if (!list || Number(list.dataset.revision) === message.revision) return;
   // Rows do not move under a person's hand; an empty list has none.
   if (rows.size === 0 && !main.contains(document.activeElement)) fleet();
@@ -197,17 +242,17 @@ function selection() {
 }
 
 /** What the commands have printed, with their command lines. */
-function print(results) {
+function print(results, into = check) {
   const shown = results.flatMap(({ command, code, output }) => {
     const head = Object.assign(document.createElement("p"), { className: "command" });
     head.append(Object.assign(document.createElement("code"), { textContent: command }));
     const text = code === 0 ? output : `${output}(exit code ${code})`;
-    return [head, Object.assign(document.createElement("pre"), { textContent: text, className: code === 0 ? "" : "failed" })];
+    return [head, Object.assign(document.createElement("pre"), { textContent: text, className: code === 0 ? "" : "failed", tabIndex: 0 })];
   });
-  check.replaceChildren(...shown);
+  into.replaceChildren(...shown);
 }
 
-const busy = (text) => check.replaceChildren(Object.assign(document.createElement("p"), { textContent: text }));
+const busy = (text, into = check) => into.replaceChildren(Object.assign(document.createElement("p"), { textContent: text }));
 
 /** The request of the dialog, and what ends questions about an older one. */
 let action = null;
@@ -236,7 +281,7 @@ async function dryRun() {
     print(results.flat());
     submit.disabled = results.at(-1).some(({ code }) => code !== 0);
   } catch (error) {
-    if (!own.signal.aborted) busy(error instanceof Refused ? error.message : GONE);
+    if (!own.signal.aborted) busy(why(error));
   }
 }
 
@@ -282,7 +327,7 @@ dialog.addEventListener("submit", async (event) => {
     if (!own.signal.aborted) print(results);
   } catch (error) {
     if (own.signal.aborted) return;
-    busy(error instanceof Refused ? error.message : GONE);
+    busy(why(error));
     submit.disabled = !(error instanceof Refused);
   }
 });

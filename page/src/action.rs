@@ -73,7 +73,7 @@ impl ActionRequest {
         }
         let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for id in &self.ids {
-            let key = key(id).filter(|key| objects.items.contains_key(key));
+            let key = key(id).filter(|key| objects.item(key).is_some());
             let (kind, namespace, name) = key.ok_or_else(|| "a target does not exist any more: reload".to_owned())?;
             places.entry(namespace).or_default().push(format!("{kind}/{name}"));
         }
@@ -139,7 +139,7 @@ mod tests {
             });
             let state = Target::new(&CLUSTER_DEPLOYMENT, "v1", object).state().unwrap();
             let item = Item::Target(Box::new(state));
-            known.items.insert(item.key(), item);
+            known.insert(item);
         }
         known
     }

@@ -1,14 +1,20 @@
 //! What is going on beside single targets: rollouts, upgrades, schedules, and volumes that are held.
 
+use std::iter;
+
 use askama::Template;
 use jiff::Timestamp;
+use serde::Deserialize;
 use shared::kinds::{FOUNDATIONDB_CLUSTER, Shows};
-use shared::text::{MAX_CHARS, sanitize, sanitize_to};
+use shared::rollout::status::GroupStatus;
+use shared::text::{MAX_CHARS, and_more, sanitize, sanitize_to};
 use tokio::sync::{mpsc, oneshot};
 use view::age::age;
 use view::error::ViewError;
 use view::fdb::{DatabaseState, SuspendedGroup};
-use view::{Item, Listing, Query, Row, lines};
+use view::lines::{self, GROUPS, MEMBERS, groups, members};
+use view::rollout::RolloutState;
+use view::{Item, Listing, Query, Row};
 
 use crate::Site;
 
@@ -19,7 +25,10 @@ const HELD: [&str; 7] = ["NAMESPACE", "DATABASE", "PROCESS GROUP", "VOLUME", "SI
 #[derive(Template)]
 #[template(path = "activity.html")]
 struct Fragment {
+    /// Incremented when a rollout, upgrade or schedule changes.
+    activity: u64,
     tables: Vec<Table>,
+    held: Table,
     error: String,
 }
 
@@ -29,27 +38,85 @@ struct Table {
     rows: Vec<Vec<String>>,
 }
 
+impl Table {
+    /// With the first rows, sanitized.
+    fn new(name: &'static str, heads: Vec<&'static str>, rows: impl Iterator<Item = Vec<String>>) -> Self {
+        let rows = rows.take(MAX_ROWS).map(|cells| cells.iter().map(sanitize).collect()).collect();
+        Self { name, heads, rows }
+    }
+}
+
+/// Which part of the view.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ActivityRequest {
+    /// Without what no watch covers, because the view has it already.
+    refresh: bool,
+}
+
 /// The fragment.
 ///
 /// # Errors
 /// When it cannot be rendered.
-pub async fn html(site: &Site, now: Timestamp) -> Result<String, String> {
-    let (held, error) = site.volumes.held(now).await;
-    let mut tables = Vec::new();
-    for (name, shows) in [("Rollouts", Shows::Rollout), ("Upgrades", Shows::Upgrade), ("Schedules", Shows::Schedule)] {
-        let is = |item: &&Item| match item {
+pub async fn html(site: &Site, request: &ActivityRequest, now: Timestamp) -> Result<String, String> {
+    let (held, error) = if request.refresh { Default::default() } else { site.volumes.held(now).await };
+    let objects = site.cache.objects();
+    let table = |name, shows: Shows| {
+        let is = move |item: &&Item| match item {
             Item::Rollout(_) => shows == Shows::Rollout,
             Item::Upgrade(_) => shows == Shows::Upgrade,
             Item::Schedule(_) => shows == Shows::Schedule,
             Item::Target(_) | Item::Pool(_) | Item::Database(_) => false,
         };
-        let objects = site.cache.objects();
-        let lines = objects.items.values().filter(is).filter_map(|item| lines::line(item, now));
-        let rows = lines.take(MAX_ROWS).map(|cells| cells.iter().map(sanitize).collect()).collect();
-        tables.push(Table { name, heads: lines::head(shows).unwrap_or_default().into(), rows });
-    }
-    tables.push(Table { name: "Held volumes", heads: HELD.into(), rows: held });
-    Fragment { tables, error }.render().map_err(|error| error.to_string())
+        let lines = objects.items().filter(is).filter_map(|item| lines::line(item, now));
+        Table::new(name, lines::head(shows).unwrap_or_default().to_vec(), lines)
+    };
+    let rollouts = objects.items().filter_map(|item| if let Item::Rollout(one) = item { Some(&**one) } else { None });
+    let rollouts: Vec<&RolloutState> = rollouts.filter(|one| one.status.finished_at.is_none()).collect();
+    let of_rollouts = |heads: &'static [&'static str]| iter::once("ROLLOUT").chain(heads.iter().copied());
+    let tables = vec![
+        table("Rollouts", Shows::Rollout),
+        Table::new(
+            "Groups of rollouts in progress",
+            of_rollouts(&GROUPS).chain(["STATE"]).collect(),
+            rollouts.iter().copied().flat_map(stopped_groups),
+        ),
+        Table::new(
+            "Targets of rollouts in progress",
+            of_rollouts(&MEMBERS).collect(),
+            rollouts.iter().copied().flat_map(rows_of_members),
+        ),
+        table("Upgrades", Shows::Upgrade),
+        table("Schedules", Shows::Schedule),
+    ];
+    let held = Table::new("Held volumes", HELD.into(), held.into_iter());
+    let fragment = Fragment { activity: objects.activity, tables, held, error };
+    fragment.render().map_err(|error| error.to_string())
+}
+
+/// The groups of a rollout, and why it stopped after one.
+fn stopped_groups(rollout: &RolloutState) -> impl Iterator<Item = Vec<String>> {
+    let status = &rollout.status;
+    let state = move |group: &GroupStatus| {
+        if status.halt.as_ref().is_some_and(|halt| halt.group == group.name) {
+            "Halted"
+        } else if status.awaits_approval.as_ref() == Some(&group.name) {
+            "Awaits approval"
+        } else {
+            ""
+        }
+    };
+    let states = status.groups.iter().map(state).map(str::to_owned);
+    groups(rollout).zip(states).map(|([name, targets], state)| vec![rollout.name.clone(), name, targets, state])
+}
+
+/// The targets that the status of a rollout names, and how many it does not.
+fn rows_of_members(rollout: &RolloutState) -> impl Iterator<Item = Vec<String>> {
+    let all = rollout.status.total.and_then(|total| usize::try_from(total).ok()).unwrap_or_default();
+    let more = and_more(all.saturating_sub(rollout.status.targets.len()));
+    let rows =
+        members(rollout).map(Vec::from).chain(more.map(|more| vec![String::new(), more, String::new(), String::new()]));
+    rows.map(|cells| iter::once(rollout.name.clone()).chain(cells).collect())
 }
 
 /// Where a list of volumes goes.
@@ -76,7 +143,7 @@ impl Volumes {
         };
         let failures = failures.iter().filter(|failure| !matches!(failure.error, ViewError::NoKind(_)));
         let error: Vec<String> = failures.map(ToString::to_string).collect();
-        (items.iter().flat_map(of).take(MAX_ROWS).collect(), sanitize_to(&error.join("; "), MAX_CHARS))
+        (items.iter().flat_map(of).collect(), sanitize_to(&error.join("; "), MAX_CHARS))
     }
 }
 
@@ -98,5 +165,31 @@ fn volume(database: &DatabaseState, group: &SuspendedGroup, now: Timestamp) -> V
     };
     let cells =
         [&database.namespace, &database.name, &group.group, &group.claim, &group.size, database.protected, &released];
-    cells.iter().map(|cell| sanitize(*cell)).collect()
+    cells.map(str::to_owned).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_group_shows_why_its_rollout_stopped() {
+        let spec = json!({ "action": "Hibernate", "maxTargets": 9, "notAfter": "2126-01-01T00:00:00Z", "targets": { "all": true } });
+        let groups = json!([{ "name": "canary", "total": 1 }, { "name": "", "total": 8 }]);
+        let halt = json!({ "group": "canary", "at": "2026-11-24T17:51:00Z", "acceptFailures": 0, "retryFailed": 0 });
+        for (status, expected) in [
+            (json!({ "groups": groups }), ["night canary 1 ", "night (remaining) 8 "]),
+            (json!({ "groups": groups, "halt": halt }), ["night canary 1 Halted", "night (remaining) 8 "]),
+            (
+                json!({ "groups": groups, "awaitsApproval": "canary" }),
+                ["night canary 1 Awaits approval", "night (remaining) 8 "],
+            ),
+        ] {
+            let object = json!({ "metadata": { "name": "night" }, "spec": spec, "status": status });
+            let rollout = RolloutState::read(object).unwrap();
+            assert_eq!(stopped_groups(&rollout).map(|cells| cells.join(" ")).collect::<Vec<_>>(), expected);
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -12,7 +12,9 @@ use jiff::Timestamp;
 use shared::kinds::{CLUSTER_SCHEDULE, Key, SCHEDULE};
 use shared::text::{and_more, sanitize};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
+use view::entries::{self, Entries, Update};
 use view::error::{Failure, ViewError};
 use view::target::TargetState;
 use view::{Event, Item, Listing, Query};
@@ -21,6 +23,8 @@ use view::{Event, Item, Listing, Query};
 const RELIST_BACKOFF: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
 /// Time between two lists because of a schedule that changed: targets show the schedules of the last list.
 const RELIST_INTERVAL: Duration = Duration::from_secs(30);
+/// Time until everything is listed again because the user may not list a kind.
+const FORBIDDEN_INTERVAL: Duration = Duration::from_mins(5);
 /// Failures that a tab gets.
 const MAX_FAILURES: usize = 20;
 
@@ -36,14 +40,15 @@ pub struct Cache {
 /// The objects and what is wrong.
 #[derive(Default)]
 pub struct Objects {
-    /// By type, namespace and name.
-    pub items: BTreeMap<Key, Item>,
-    /// Counts the changes of the set of targets.
+    entries: Entries,
+    /// Incremented when a target appears or disappears.
     pub revision: u64,
+    /// Incremented when a rollout, upgrade or schedule changes.
+    pub activity: u64,
     /// Whether they were listed once.
     pub is_listed: bool,
-    /// What is not shown, and why: by object or kind.
-    failures: BTreeMap<String, String>,
+    /// Why kinds are not shown.
+    failures: Vec<String>,
     /// Since when the hub does not answer, and its error: by kind, empty for all.
     outages: BTreeMap<&'static str, (Timestamp, String)>,
 }
@@ -55,20 +60,32 @@ impl Default for Cache {
 }
 
 impl Objects {
+    /// What can be read.
+    pub fn items(&self) -> impl Iterator<Item = &Item> {
+        self.entries.values().flatten()
+    }
+
+    /// The object with this key.
+    pub fn item(&self, key: &Key) -> Option<&Item> {
+        self.entries.get(key)?.as_ref().ok()
+    }
+
     /// The target with this key.
     pub fn target(&self, key: &Key) -> Option<&TargetState> {
-        self.items.get(key).and_then(Item::target)
+        self.item(key)?.target()
     }
 
     /// All targets.
     pub fn targets(&self) -> impl Iterator<Item = &TargetState> {
-        self.items.values().filter_map(Item::target)
+        self.items().filter_map(Item::target)
     }
 
     /// What is not shown, and why.
     pub fn failures(&self) -> Vec<String> {
-        let more = and_more(self.failures.len().saturating_sub(MAX_FAILURES));
-        self.failures.values().take(MAX_FAILURES).cloned().chain(more).collect()
+        let mut all = self.failures.iter().chain(self.entries.values().filter_map(|entry| entry.as_ref().err()));
+        let mut shown: Vec<String> = all.by_ref().take(MAX_FAILURES).cloned().collect();
+        shown.extend(and_more(all.count()));
+        shown
     }
 
     /// Since when the hub does not answer, and its error; empty while it does.
@@ -79,45 +96,31 @@ impl Objects {
 
     /// Replaces everything by a list.
     fn replace(&mut self, query: &Query, items: Vec<Item>, failures: &[Failure]) {
+        (self.entries, self.failures) = entries::of_failures(failures);
         let shown = items.into_iter().filter(|item| query.shows(item)).map(bounded);
-        self.items = shown.map(|item| (item.key(), item)).collect();
+        self.entries.extend(shown.map(|item| (item.key(), Ok(item))));
         self.revision += 1;
+        self.activity += 1;
         self.is_listed = true;
-        self.failures = failures.iter().map(|failure| (place(failure), sanitize(failure))).collect();
         self.outages.clear();
+    }
+
+    /// One more object.
+    #[cfg(test)]
+    pub fn insert(&mut self, item: Item) {
+        self.entries.insert(item.key(), Ok(item));
     }
 
     /// Applies an event. Whether anything changed.
     fn apply(&mut self, query: &Query, event: Event) -> bool {
-        match event {
-            Event::Tick => false,
-            Event::Gone(key) => {
-                self.failures.remove(&id(&key));
-                let is_gone = self.items.remove(&key).is_some();
-                self.revision += u64::from(is_gone);
-                is_gone
-            }
-            Event::Set(item) => self.set(query, bounded(item)),
-            Event::Unreadable(failure) => {
-                let is_gone = failure.key.as_ref().is_some_and(|key| self.items.remove(key).is_some());
-                self.revision += u64::from(is_gone);
-                let text = sanitize(&failure);
-                self.failures.insert(place(&failure), text.clone()).as_ref() != Some(&text) || is_gone
-            }
-        }
-    }
-
-    fn set(&mut self, query: &Query, item: Item) -> bool {
-        let key = item.key();
-        let before = self.items.get(&key);
-        // One that was shown is followed on, even when it is awake by now.
-        if before == Some(&item) || before.is_none() && !query.shows(&item) {
-            return false;
-        }
-        self.revision += u64::from(before.is_none());
-        self.failures.remove(&id(&key));
-        self.items.insert(key, item);
-        true
+        let Some(key) = event.key() else { return false };
+        let event = if let Event::Set(item) = event { Event::Set(bounded(item)) } else { event };
+        let is_target = query.kinds.iter().any(|row| row.target().is_some() && row.kind().type_name() == key.0);
+        let was_there = self.item(&key).is_some();
+        let is_changed = event.apply(query, &mut self.entries) != Update::None;
+        self.revision += u64::from(is_target && was_there != self.item(&key).is_some());
+        self.activity += u64::from(!is_target && is_changed);
+        is_changed
     }
 }
 
@@ -135,8 +138,13 @@ impl Cache {
     /// Records an error of the hub and when it began. `kind`: which objects it keeps from being read, empty for all.
     pub fn fail(&self, kind: &'static str, text: &str) {
         let mut objects = self.objects();
-        let since = objects.outages.get(kind).map_or_else(Timestamp::now, |(since, _)| *since);
-        objects.outages.insert(kind, (since, sanitize(text)));
+        let outages = &mut objects.outages;
+        let known = if kind.is_empty() { outages.values().min() } else { outages.get(kind) };
+        let since = known.map_or_else(Timestamp::now, |(since, _)| *since);
+        if kind.is_empty() {
+            outages.clear(); // what follows explains them all
+        }
+        outages.insert(kind, (since, sanitize(text)));
         drop(objects);
         self.change();
     }
@@ -153,7 +161,7 @@ impl Cache {
     }
 
     /// Lists and watches the objects of the query, and lists them again after an error, with a client that `connect` makes.
-    pub async fn follow(&self, query: &Query, hub: &Mutex<HubClient>, connect: &Connect) {
+    pub async fn follow(&self, query: &Query, hub: &Mutex<HubClient>, connect: &Arc<Connect>) {
         let mut pause = RELIST_BACKOFF.0;
         loop {
             let client = hub.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -162,9 +170,12 @@ impl Cache {
                 self.fail("", &error);
                 sleep(pause).await;
                 pause = (2 * pause).min(RELIST_BACKOFF.1);
-                match connect() {
-                    Ok(client) => break *hub.lock().unwrap_or_else(PoisonError::into_inner) = client,
-                    Err(failed) => error = failed.to_string(),
+                let connect = Arc::clone(connect);
+                // A credential plugin may take its time, and tabs are answered meanwhile.
+                match spawn_blocking(move || connect()).await {
+                    Ok(Ok(client)) => break *hub.lock().unwrap_or_else(PoisonError::into_inner) = client,
+                    Ok(Err(failed)) => error = failed.to_string(),
+                    Err(panic) => error = panic.to_string(),
                 }
             }
         }
@@ -179,12 +190,15 @@ impl Cache {
         self.objects().replace(query, items, &failures);
         self.change();
         *pause = RELIST_BACKOFF.0;
-        let again = Instant::now() + RELIST_INTERVAL;
+        let (again, later) = (Instant::now() + RELIST_INTERVAL, Instant::now() + FORBIDDEN_INTERVAL);
+        let is_partial =
+            failures.iter().any(|failure| matches!(failure.error, ViewError::Hub(HubError::Forbidden { .. })));
         let mut events = pin!(view::follow(hub, query, &watched));
         let mut is_stale = false;
         loop {
             let event = tokio::select! {
                 () = sleep_until(again), if is_stale => return None,
+                () = sleep_until(later), if is_partial => return None,
                 event = events.next() => event,
             };
             match event {
@@ -219,11 +233,6 @@ fn is_outage(failure: &Failure) -> bool {
     failure.is_of_kind && matches!(failure.error, ViewError::Hub(_)) && !is_of_rights
 }
 
-/// What a failure is about.
-fn place(failure: &Failure) -> String {
-    failure.key.as_ref().map_or_else(|| failure.what.clone(), id)
-}
-
 /// An object in the DOM and in requests: type, namespace and name.
 pub fn id((kind, namespace, name): &Key) -> String {
     format!("{kind}/{namespace}/{name}")
@@ -254,6 +263,7 @@ fn bounded(mut item: Item) -> Item {
 mod tests {
     use serde_json::json;
     use shared::kinds::CLUSTER_DEPLOYMENT;
+    use view::rollout::RolloutState;
     use view::target::Target;
 
     use super::*;
@@ -266,6 +276,11 @@ mod tests {
         Item::Target(Box::new(Target::new(&CLUSTER_DEPLOYMENT, "v1", object).state().unwrap()))
     }
 
+    fn rollout() -> Item {
+        let spec = json!({ "action": "Hibernate", "maxTargets": 1, "notAfter": "2126-01-01T00:00:00Z", "targets": { "all": true } });
+        Item::Rollout(Box::new(RolloutState::read(json!({ "metadata": { "name": "night" }, "spec": spec })).unwrap()))
+    }
+
     fn unreadable(name: &str, text: &str) -> Failure {
         let key = (CLUSTER_DEPLOYMENT.kind.type_name(), "a".to_owned(), name.to_owned());
         let error = ViewError::NoKind(text.to_owned());
@@ -274,7 +289,8 @@ mod tests {
 
     #[test]
     fn only_what_changes_counts_and_failures_end_with_their_object() {
-        let (query, mut objects) = (Query::default(), Objects::default());
+        let query = Query { kinds: vec![view::Row::Target(&CLUSTER_DEPLOYMENT)], ..Query::default() };
+        let mut objects = Objects::default();
         objects.replace(&query, vec![item("one", "x")], &[]);
         let revision = objects.revision;
         assert!(!objects.apply(&query, Event::Set(item("one", "x"))), "equal");
@@ -290,6 +306,9 @@ mod tests {
         assert!(objects.apply(&query, Event::Set(item("bad-0", ""))));
         objects.apply(&query, Event::Gone(unreadable("bad-1", "").key.unwrap()));
         assert_eq!(objects.failures()[20], "and 8 more");
+        let (revision, activity) = (objects.revision, objects.activity);
+        assert!(objects.apply(&query, Event::Set(rollout())) && !objects.apply(&query, Event::Set(rollout())));
+        assert_eq!((objects.revision, objects.activity), (revision, activity + 1), "the list of targets is as it was");
     }
 
     #[tokio::test]
@@ -306,5 +325,9 @@ mod tests {
         assert!(cache.objects().outage().ends_with(": other"));
         cache.recover("PowerRollout");
         assert_eq!(cache.objects().outage(), "");
+        cache.fail("Cluster", "gone");
+        let since = cache.objects().outages["Cluster"].0;
+        cache.fail("", "401");
+        assert_eq!(cache.objects().outages, BTreeMap::from([("", (since, "401".to_owned()))]), "the latest cause");
     }
 }

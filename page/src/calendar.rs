@@ -63,11 +63,11 @@ struct ScheduleRow {
     spans: Vec<Span>,
 }
 
-/// A time of sleep.
+/// A bar of the drawing.
 struct Span {
     x: i64,
     width: i64,
-    /// `sleep`, or `exception`: days of a calendar or an exception begin it.
+    /// `sleep`, `exception` (of a calendar or an exception), or `lead`.
     class: &'static str,
     text: String,
 }
@@ -90,7 +90,7 @@ pub async fn html(site: &Site, now: Timestamp) -> Result<String, String> {
     let schedules: Vec<ScheduleState> = {
         let objects = site.cache.objects();
         let schedule = |item: &Item| if let Item::Schedule(state) = item { Some((**state).clone()) } else { None };
-        objects.items.values().filter_map(schedule).collect()
+        objects.items().filter_map(schedule).collect()
     };
     let holds = {
         let objects = site.cache.objects();
@@ -174,6 +174,12 @@ fn drawn(
     if let Some(since) = asleep {
         add(since, end);
     }
+    for edge in edges {
+        if let Some(text) = ready(state, edge) {
+            let width = (x(edge.nominal.min(end)) - x(edge.at)).max(1);
+            spans.push(Span { x: x(edge.at), width, class: "lead", text });
+        }
+    }
     let key = Item::Schedule(Box::new(state.clone())).key();
     ScheduleRow {
         id: id(&key),
@@ -186,15 +192,21 @@ fn drawn(
 }
 
 fn next(state: &ScheduleState, timetable: &Timetable, edge: &Edge) -> Next {
+    let ready = ready(state, edge).map(|text| format!(", {text}")).unwrap_or_default();
     let day = zone(&state.spec().time_zone).map(|zone| edge.at.to_zoned(zone).strftime("%a ").to_string());
     Next {
         at: edge.at,
         name: name(state),
         utc: format::seconds(edge.at),
         local: day.unwrap_or_default() + &local(edge.at, &state.spec().time_zone),
-        power: ScheduledPower::from(edge.power).to_string(),
+        power: ScheduledPower::from(edge.power).to_string() + &ready,
         source: sanitize(&timetable.describe(edge.source, state.spec())),
     }
+}
+
+/// `ready at 07:30` of a wake that begins earlier.
+fn ready(state: &ScheduleState, edge: &Edge) -> Option<String> {
+    (edge.nominal > edge.at).then(|| format!("ready at {}", local(edge.nominal, &state.spec().time_zone)))
 }
 
 fn name(state: &ScheduleState) -> String {

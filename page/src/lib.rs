@@ -50,14 +50,14 @@ pub struct PageOptions {
     /// The context of the kubeconfig, for people.
     pub context: Option<String>,
     /// Makes a client again after an error.
-    pub connect: Box<Connect>,
+    pub connect: Arc<Connect>,
 }
 
 /// A page that is served.
 pub struct Page {
     listener: TcpListener,
     site: Arc<Site>,
-    connect: Box<Connect>,
+    connect: Arc<Connect>,
     volumes: mpsc::Receiver<activity::Reply>,
 }
 

@@ -35,8 +35,10 @@ struct Message {
     /// Rows that changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rows: Vec<Row>,
-    /// Counts the changes of the set of targets.
+    /// Incremented when a target appears or disappears.
     revision: u64,
+    /// Incremented when a rollout, upgrade or schedule changes.
+    activity: u64,
     /// Since when the hub does not answer; empty while it does.
     outage: String,
     failures: Vec<String>,
@@ -109,6 +111,7 @@ impl Live {
                 *sent = Some(row);
             }
         }
-        Message { rows, revision: objects.revision, outage: objects.outage(), failures: objects.failures() }
+        let (revision, activity) = (objects.revision, objects.activity);
+        Message { rows, revision, activity, outage: objects.outage(), failures: objects.failures() }
     }
 }

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use view::CONCURRENCY;
 
 use crate::action::ActionRequest;
+use crate::activity::ActivityRequest;
 use crate::fleet::Filter;
 use crate::live::Shown;
 use crate::program::CommandResult;
@@ -158,8 +159,8 @@ async fn of_savings(State(site): State<Arc<Site>>, Json(request): Json<ReportReq
     html(savings::html(&site, &request, Timestamp::now()).await)
 }
 
-async fn of_activity(State(site): State<Arc<Site>>) -> Reply<Html<String>> {
-    html(activity::html(&site, Timestamp::now()).await)
+async fn of_activity(State(site): State<Arc<Site>>, Json(request): Json<ActivityRequest>) -> Reply<Html<String>> {
+    html(activity::html(&site, &request, Timestamp::now()).await)
 }
 
 /// Runs the commands of a dialog, one for each namespace, and returns the result of each. A change goes on when its tab is

@@ -1,16 +1,17 @@
-//! One target: its fields, its last days, its Events, and the object itself.
+//! One target: fields, sleep per day, timeline and YAML.
 
 use askama::Template;
 use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use shared::annotation::format;
 use shared::kinds::Key;
 use shared::object::text;
 use shared::savings::ledger::{DAY, MAX_DAYS};
 use shared::text::{is_unsafe, sanitize};
-use view::EVENT;
 use view::target::TargetState;
+use view::{EVENT, times};
 
 use crate::Site;
 use crate::cache::key;
@@ -34,7 +35,8 @@ struct Fragment<'a> {
     name: String,
     fields: Vec<(String, String)>,
     days: Vec<Day>,
-    events: Vec<Entry>,
+    /// The latest first.
+    timeline: Vec<TimelineEntry>,
     error: String,
     yaml: String,
     read_only: bool,
@@ -49,11 +51,21 @@ struct Day {
     hours: String,
 }
 
-struct Entry {
-    at: String,
-    reason: String,
+/// An Event, a request, a change of state, or an upcoming change.
+struct TimelineEntry {
+    /// None if the Event has no valid time.
+    at: Option<Timestamp>,
+    title: String,
     text: String,
-    is_warning: bool,
+    /// `failed` of a Warning, `upcoming`, or nothing.
+    class: &'static str,
+}
+
+impl TimelineEntry {
+    fn new(at: Timestamp, now: Timestamp, title: &str, text: &str) -> Self {
+        let class = if at > now { "upcoming" } else { "" };
+        Self { at: Some(at), title: sanitize(title), text: sanitize(text), class }
+    }
 }
 
 /// The fragment.
@@ -81,12 +93,14 @@ pub async fn html(site: &Site, request: &TargetRequest, now: Timestamp) -> Resul
         errors.push(why);
         Vec::new()
     });
+    let mut timeline: Vec<TimelineEntry> = recorded(&target, now).into_iter().chain(events).collect();
+    timeline.sort_by_key(|entry| std::cmp::Reverse(entry.at));
     let fragment = Fragment {
         id: &request.id,
         name: sanitize(&format!("{}/{}", key.0, key.2)),
         fields: fields(&target),
         days: days(&target, now),
-        events,
+        timeline,
         error: errors.join("; "),
         yaml,
         read_only: site.read_only,
@@ -121,8 +135,34 @@ fn days(target: &TargetState, now: Timestamp) -> Vec<Day> {
     days.into_iter().enumerate().map(day).collect()
 }
 
+/// What the record of a target and its schedule add to the timeline.
+fn recorded(target: &TargetState, now: Timestamp) -> Vec<TimelineEntry> {
+    let record = &target.record;
+    let by = |name: &Option<String>| name.as_deref().map(|name| format!("by {name}")).unwrap_or_default();
+    let request = [by(&record.requested_by), record.reason.clone().unwrap_or_default()];
+    let request = request.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ");
+    let requested_at = record.requested_at.as_deref().and_then(format::time);
+    let created = record.sleep_history.as_ref().map(|history| history.created);
+    let due = |title: &str, at: Option<Timestamp>| {
+        let is_due = at.is_some_and(|at| at <= now);
+        if is_due { format!("{title} is due") } else { title.to_owned() }
+    };
+    let entries = [
+        (created, "Created".to_owned(), String::new()),
+        (requested_at, format!("{} requested", record.desired), request),
+        (record.since, record.observed.clone(), String::new()),
+        (record.fires_at, due("Sleep", record.fires_at), "by hibernateAfter".to_owned()),
+        (times::wake_at(record), due("Wake", times::wake_at(record)), "by wake-at".to_owned()),
+        (times::held_until(record, now), "Hold ends".to_owned(), by(&record.hold_awake_by)),
+    ];
+    let edges = record.schedule.iter().flat_map(|schedule| &schedule.next).filter(|edge| edge.at > now);
+    let edges = edges.map(|edge| (Some(edge.at), edge.power.clone(), format!("by schedule {}", times::name(record))));
+    let all = entries.into_iter().chain(edges);
+    all.filter_map(|(at, title, text)| Some(TimelineEntry::new(at?, now, &title, &text))).collect()
+}
+
 /// The newest Events about an object. Those about one without a namespace are in `default`.
-async fn events(hub: &HubClient, kind: &str, (_, namespace, name): &Key) -> Result<Vec<Entry>, String> {
+async fn events(hub: &HubClient, kind: &str, (_, namespace, name): &Key) -> Result<Vec<TimelineEntry>, String> {
     let fields = format!("involvedObject.kind={kind},involvedObject.name={name}");
     let place = if namespace.is_empty() { "default" } else { namespace };
     let found = hub.list(Resource::preferred(&EVENT), Some(place), &fields, "").await;
@@ -132,11 +172,11 @@ async fn events(hub: &HubClient, kind: &str, (_, namespace, name): &Key) -> Resu
         times.map(|path| text(event, path)).into_iter().find(|text| !text.is_empty()).unwrap_or_default().to_owned()
     };
     found.sort_by_key(|event| std::cmp::Reverse(at(event)));
-    let entry = |event: Value| Entry {
-        at: sanitize(&at(&event)),
-        reason: sanitize(text(&event, "/reason")),
+    let entry = |event: Value| TimelineEntry {
+        at: format::time(&at(&event)),
+        title: sanitize(text(&event, "/reason")),
         text: sanitize(text(&event, "/message")),
-        is_warning: text(&event, "/type") == "Warning",
+        class: if text(&event, "/type") == "Warning" { "failed" } else { "" },
     };
     Ok(found.into_iter().take(MAX_EVENTS).map(entry).collect())
 }
@@ -154,4 +194,32 @@ fn yaml(mut object: Value) -> String {
             (*bytes <= MAX_YAML).then_some(c)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::kinds::CLUSTER_DEPLOYMENT;
+    use view::target::Target;
+
+    use super::*;
+
+    #[test]
+    fn the_timeline_has_requests_and_upcoming_changes() {
+        let object = json!({
+            "metadata": { "namespace": "a", "name": "one", "creationTimestamp": "2026-11-01T00:00:00Z", "annotations": {
+                "hibernate.sh/requested-by": "alice", "hibernate.sh/requested-at": "2026-11-20T18:00:00Z",
+                "hibernate.sh/reason": "night\u{202e}", "hibernate.sh/wake-at": "2026-11-23T08:00:00Z",
+                "hibernate.sh/hold-awake-until": "2026-11-19T00:00:00Z",
+            } },
+            "spec": { "clusterName": "one", "baseDomain": "example.org", "platform": { "aws": { "region": "r" } }, "powerState": "Hibernating" },
+        });
+        let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", object).state().unwrap();
+        let timeline = recorded(&target, "2026-11-21T00:00:00Z".parse().unwrap());
+        let line = |entry: &TimelineEntry| format!("{} {} {}", entry.class, entry.title, entry.text);
+        let lines: Vec<String> = timeline.iter().map(line).collect();
+        for expected in [" Hibernating requested by alice: night", "upcoming Wake by wake-at"] {
+            assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:?}");
+        }
+        assert!(!lines.iter().any(|line| line.contains("Hold")), "a hold that has passed: {lines:?}");
+    }
 }

@@ -34,15 +34,20 @@ pub fn run(kinds: Kinds) -> ExitCode {
     };
     // One thread: everything waits for the network, and threads would only take time to start.
     let exit = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(async {
-            match &invocation {
-                Invocation::Own(cli) => cmd::run(kinds, cli).await,
-                Invocation::Fdb(cli) => {
-                    let FdbCommand::ProcessGroups(args) = &cli.command;
-                    recover::run_as_fdb(args, &cli.hub).await
+        Ok(runtime) => {
+            let exit = runtime.block_on(async {
+                match &invocation {
+                    Invocation::Own(cli) => cmd::run(kinds, cli).await,
+                    Invocation::Fdb(cli) => {
+                        let FdbCommand::ProcessGroups(args) = &cli.command;
+                        recover::run_as_fdb(args, &cli.hub).await
+                    }
                 }
-            }
-        }),
+            });
+            // The page's credential plugin may still run.
+            runtime.shutdown_background();
+            exit
+        }
         Err(source) => Err(Problem::Io { action: "start".to_owned(), source }),
     };
     let exit = exit.unwrap_or_else(|problem| {

@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use reqwest::Response;
-use serde_json::{Value, json};
+use serde_json::json;
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
 use testbed::bench::meter::count;
 use testbed::bench::table::Table;
-use testbed::page::Served;
-use testbed::{ClusterOptions, Options, Timings, World, eventually, paths};
+use testbed::browser::Browser;
+use testbed::page::{Messages, Served};
+use testbed::{ClusterOptions, Options, Timings, World, eventually, paths, process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -25,6 +25,12 @@ const TARGETS: usize = 10_000;
 const TIMED: usize = 100;
 const BURST: usize = 1_000;
 const LONG: Duration = Duration::from_mins(5);
+/// Time from the navigation to the first rows.
+const USABLE: &str = "return await new Promise((done) => { const look = () => document.querySelector('#rows tbody tr') \
+                      ? done(performance.now()) : setTimeout(look, 5); look(); })";
+/// Collects the tasks of more than 50 ms.
+const TASKS: &str = "globalThis.tasks = []; new PerformanceObserver((list) => tasks.push(...list.getEntries().map((one) => \
+                     one.duration))).observe({ type: 'longtask' })";
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -37,7 +43,7 @@ async fn main() -> Result<()> {
     let clusters: Api<ClusterDeployment> = Api::namespaced(world.hub().await?, model.namespace());
     savings(&world, &mut table).await?;
 
-    let (page, code) = Served::start(&world, &["-n", model.namespace()]).await?;
+    let (mut page, code) = Served::start(&world, &["-n", model.namespace()]).await?;
     let token = page.token(&code).await?;
     let mut bytes = 0;
     for path in ["/", "/page.css", "/page.js"] {
@@ -58,10 +64,18 @@ async fn main() -> Result<()> {
 
     let name = "fake-0";
     let id = format!("clusterdeployment.hive.openshift.io/{}/{name}", model.namespace());
-    let mut live = Lines::new(page.ask(&token, "/live", &json!({ "ids": [id] })).await?);
+    let mut live = page.live(&token, &[&id]).await?;
     let (ours, theirs) = changes(&world, &clusters, name, &mut live).await?;
     table.add("page", "a change to its cell, p99, ms", Some(theirs), Some(300.0), ours);
 
+    let browser = if Browser::is_there()? { Some(Browser::start(&[]).await?) } else { None };
+    if let Some(browser) = &browser {
+        let code = page.enter().await?;
+        browser.goto(&format!("{}/#code={code}", page.base)).await?;
+        let usable = browser.run(USABLE).await?.as_f64().context("a time")?;
+        table.add("Chromium", "usable, ms", None, Some(1_000.0), usable);
+        browser.run(TASKS).await?;
+    }
     let reason = |at: usize| json!({ "metadata": { "annotations": { keys::REASON: format!("burst {at}") } } });
     let begun = Instant::now();
     let write = async |at: usize| {
@@ -84,17 +98,21 @@ async fn main() -> Result<()> {
         f64::from(messages) / begun.elapsed().as_secs_f64(),
     );
 
-    sleep(Duration::from_secs(20)).await;
-    let pid = page.child.id().context("a process")?;
-    let before = cpu(pid)?;
-    sleep(Duration::from_mins(1)).await;
-    table.add("page", "CPU at rest, percent of a core", None, Some(0.2), (cpu(pid)? - before) / 60.0 * 100.0);
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    for (field, what) in [("VmRSS:", "RSS, MB"), ("VmHWM:", "RSS peak, MB")] {
-        let line = status.lines().find(|line| line.starts_with(field)).context("memory")?;
-        let kilobytes: f64 = line.split_whitespace().nth(1).context("a number")?.parse()?;
-        table.add("page", what, None, Some(120.0), kilobytes / 1024.0);
+    if let Some(browser) = browser {
+        browser.shows(&format!("burst {BURST}")).await?;
+        let longest = browser.run("return Math.max(0, ...tasks)").await?.as_f64().context("a time")?;
+        table.add("Chromium", "longest task of the main thread, ms", None, Some(100.0), longest);
+        browser.close().await?;
     }
+    sleep(Duration::from_secs(20)).await;
+    let pid = page.child.id().context("a process")?.try_into()?;
+    let before = process::cpu(pid)?;
+    sleep(Duration::from_mins(1)).await;
+    let spent = process::cpu(pid)? - before;
+    table.add("page", "CPU at rest, percent of a core", None, Some(0.2), spent / 60.0 * 100.0);
+    let [peak, rss, _] = process::memory(pid)?;
+    table.add("page", "RSS, MB", None, Some(120.0), rss);
+    table.add("page", "RSS peak, MB", None, Some(120.0), peak);
     table.print();
     table.save()
 }
@@ -117,7 +135,7 @@ async fn savings(world: &World, table: &mut Table) -> Result<()> {
 }
 
 /// How long a change takes to the tab, and to `kubectl get --watch`: the 99th percentiles, in ms.
-async fn changes(world: &World, api: &Api<ClusterDeployment>, name: &str, live: &mut Lines) -> Result<(f64, f64)> {
+async fn changes(world: &World, api: &Api<ClusterDeployment>, name: &str, live: &mut Messages) -> Result<(f64, f64)> {
     let mut kubectl = world.command("kubectl");
     let path = "jsonpath={.metadata.annotations.hibernate\\.sh/reason}{\"\\n\"}";
     let namespace = api.namespace().unwrap_or_default();
@@ -150,35 +168,4 @@ async fn changes(world: &World, api: &Api<ClusterDeployment>, name: &str, live: 
         all[TIMED - 2]
     });
     Ok((ours, theirs))
-}
-
-/// The messages of a tab.
-struct Lines {
-    live: Response,
-    text: String,
-}
-
-impl Lines {
-    fn new(live: Response) -> Self {
-        Self { live, text: String::new() }
-    }
-
-    async fn next(&mut self) -> Result<Value> {
-        loop {
-            if let Some(end) = self.text.find('\n') {
-                let line: String = self.text.drain(..=end).collect();
-                return Ok(serde_json::from_str(&line)?);
-            }
-            let chunk = self.live.chunk().await?.context("the stream has ended")?;
-            self.text += &String::from_utf8_lossy(&chunk);
-        }
-    }
-}
-
-/// Seconds of CPU that a process has used.
-fn cpu(pid: u32) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // Times in ticks of 10 ms are fields 14 and 15; the name before them may have blanks.
-    let fields = stat.rsplit_once(") ").context("no name")?.1.split(' ').skip(11).take(2);
-    Ok(fields.map(|ticks| ticks.parse().unwrap_or(0.0)).sum::<f64>() / 100.0)
 }

@@ -18,7 +18,6 @@ mod terminal;
 
 mod admission_hive;
 mod admission_replicas;
-mod browser;
 mod certificates;
 mod cgu;
 mod chart;

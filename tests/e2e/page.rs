@@ -1,6 +1,7 @@
 //! The page of `kubectl hibernate ui`: whom it answers, what it shows, and what it does.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,7 +12,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use testbed::page::Served;
-use testbed::{ClusterOptions, Options, World};
+use testbed::{ClusterOptions, Options, World, paths};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -173,16 +174,17 @@ async fn a_tab_shows_the_fleet_live_and_a_dialog_runs_the_command_that_it_shows(
     );
     cluster.patch(&json!({ "metadata": { "annotations": { keys::PROTECTED: null } } })).await?;
 
-    let mut live = page.ask(&token, "/live", &json!({ "ids": [id, "x/y/z"] })).await?;
+    let mut live = page.live(&token, &[&id, "x/y/z"]).await?;
+    let is_gone = |message: &Value| message["rows"].to_string().contains(r#""tone":"gone""#);
+    live.until(SOON, "a row that is none", is_gone).await?;
     let asked = json!({ "verb": "hibernate", "ids": [id], "reason": "weekend", "until": "2126-01-01T00:00:00Z" });
     let done = ask(asked).await?;
     ensure!(done[0]["code"] == 0, "{done}");
-    let mut seen = String::new();
-    while !seen.contains("\"asleep\"") {
-        let chunk = timeout(SOON, live.chunk()).await.with_context(|| format!("only {seen}"))??;
-        seen += &String::from_utf8_lossy(&chunk.context("the stream has ended")?);
-    }
-    ensure!(seen.contains("weekend") && seen.contains("\"tone\":\"gone\""), "{seen}");
+    let is_asleep = |message: &Value| {
+        let rows = message["rows"].to_string();
+        rows.contains(r#""tone":"asleep""#) && rows.contains("weekend")
+    };
+    live.until(SOON, "asleep", is_asleep).await?;
     let found = cluster.get().await?;
     let annotations = found.metadata.annotations.unwrap_or_default();
     ensure!(annotations.get(keys::REASON).is_some_and(|text| text == "weekend"), "{annotations:?}");
@@ -199,6 +201,12 @@ async fn a_tab_shows_the_fleet_live_and_a_dialog_runs_the_command_that_it_shows(
     cluster.patch(&json!({ "metadata": { "annotations": { "example.org/big": "z".repeat(200 << 10) } } })).await?;
     let one = page.text(&token, "/target", &json!({ "id": id })).await?;
     ensure!(one.contains("weekend") && one.contains("clusterName") && one.contains("Hibernating"), "{one}");
+    // The timeline mixes Events, requests and upcoming changes.
+    for part in
+        ["<strong>Hibernating requested</strong> by ", "<strong>Wake</strong> by wake-at", "<strong>Hostile</strong>"]
+    {
+        ensure!(one.contains(part), "{part}: {one:.9999}");
+    }
     ensure!(
         one.contains("&#60;script&#62;alert(1)") && !one.contains("<script") && !one.contains('\u{202e}'),
         "{one:.9999}"
@@ -218,4 +226,53 @@ async fn a_tab_shows_the_fleet_live_and_a_dialog_runs_the_command_that_it_shows(
     let answer = reader.ask(&token, "/act", &json!({ "verb": "hibernate", "ids": [id] })).await?;
     ensure!(answer.status() == StatusCode::FORBIDDEN, "{answer:?}");
     cluster.remove().await
+}
+
+/// A browser opens a file that no other user of the machine can read.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_user_of_the_machine_cannot_read_the_link() -> Result<()> {
+    let other = ["--reuid=65534", "--clear-groups"];
+    if !std::process::Command::new("setpriv").args(other).arg("true").status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: this user cannot run a program as another one");
+        return Ok(());
+    }
+    let world = World::up(Options::bare_hub()).await?;
+    let (dir, seen) = (tempfile::tempdir()?, world.dir().join("seen"));
+    let opener = dir.path().join("xdg-open");
+    // The other user can read a file beside it.
+    let script = format!(
+        "#!/bin/sh\ncontrol=$(dirname \"$1\")/control.$$\n(umask 022; echo readable >\"$control\")\n\
+         (cat \"$1\"; setpriv {0} cat \"$control\" \"$1\") >{1}.part 2>&1\nrm \"$control\"\nmv {1}.part {1}\n",
+        other.join(" "),
+        seen.display()
+    );
+    fs::write(&opener, script)?;
+    fs::set_permissions(&opener, Permissions::from_mode(0o755))?;
+    let mut command = world.command(paths::program(keys::PLUGIN)?);
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH")?);
+    command.args(["ui"]).env("DISPLAY", ":9").env("PATH", path);
+    let (page, _) = Served::of(command).await?;
+    let text = testbed::eventually(SOON, "the browser", async || Ok(fs::read_to_string(&seen)?)).await?;
+    ensure!(text.contains(&format!("url={}/#code=", page.base)) && text.contains("readable"), "{text}");
+    ensure!(text.contains("Permission denied") && text.matches("#code=").count() == 1, "{text}");
+    Ok(())
+}
+
+/// A job in the background that reads its terminal stops.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_background_of_a_shell_it_goes_on() -> Result<()> {
+    let world = World::up(Options::bare_hub()).await?;
+    let (program, out) = (paths::program(keys::PLUGIN)?, world.dir().join("ui.log"));
+    let job = format!(
+        "set -m; {} ui --no-open >{out} & for i in $(seq 600); do grep -q '/#code=' {out} && break; sleep 0.1; done; \
+         sleep 2; jobs; kill %1",
+        program.display(),
+        out = out.display(),
+    );
+    let mut command = world.command("python3");
+    command.args(["-c", "import pty, sys; pty.spawn(sys.argv[1:])", "bash", "-c", &job]);
+    let shown = world.run(command).await?.ok()?;
+    ensure!(fs::read_to_string(&out)?.contains("/#code=") && shown.contains("Running"), "{shown}");
+    ensure!(!shown.contains("Stopped"), "{shown}");
+    Ok(())
 }

@@ -5,14 +5,20 @@ use std::time::Duration;
 use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
+use axum::Router;
+use axum::response::Html;
+use axum::routing::get;
+use kube::Api;
 use serde_json::{Value, json};
 use shared::annotation::keys;
+use shared::hive::api::ClusterDeployment;
+use testbed::browser::{Browser, ENTER, ESCAPE};
 use testbed::controlplane::assets;
 use testbed::page::Served;
-use testbed::{ClusterOptions, World};
+use testbed::{ClusterOptions, Options, World};
+use tokio::net::TcpListener;
 
-use crate::browser::{Browser, ENTER, ESCAPE};
-use crate::hive_common::{SOON, running};
+use crate::hive_common::{SOON, create, running};
 
 /// Folder for screenshots of every view; `make screenshots` sets it.
 const SCREENSHOTS: &str = "HIBERNATE_SCREENSHOTS";
@@ -142,6 +148,8 @@ async fn no_view_has_a_violation_of_wcag_in_light_or_dark() -> Result<()> {
         "Mon-Fri 07:30-18:00",
         "--zone",
         "Europe/Berlin",
+        "--lead",
+        "20m",
         "--all",
         "-n",
         namespace,
@@ -158,16 +166,27 @@ async fn no_view_has_a_violation_of_wcag_in_light_or_dark() -> Result<()> {
         ensure!(is_dark == dark, "{theme}: {is_dark}");
         for (view, hash, words) in [
             ("fleet", "fleet", "1 to 1 of 1"),
-            ("calendar", "calendar", "Edges of the next days"),
+            ("calendar", "calendar", "ready at"),
             ("savings", "savings", "List prices"),
             ("activity", "activity", "Held volumes"),
             ("target", &format!("target={id}"), "YAML"),
         ] {
             browser.run(&format!("location.hash = '{hash}'")).await?;
             browser.shows(words).await?;
+            if view == "target" {
+                browser.shows("kubectl hibernate plan clusterdeployment").await?;
+            }
             let found = violations(&browser, &axe).await?;
             ensure!(found.is_empty(), "{view}, {theme}: {found:#?}");
             picture(&browser, &format!("{view}-{theme}")).await?;
+            // Nothing is wider than a small screen, or than a large one at 200 %: what is wide scrolls by itself.
+            for width in [320, 600] {
+                browser.resize(width, 800).await?;
+                let wide = browser.run("return [document.documentElement.scrollWidth, innerWidth]").await?;
+                ensure!(wide[0].as_u64() <= wide[1].as_u64(), "{view}, {width}: {wide}");
+                picture(&browser, &format!("{view}-{theme}-{width}")).await?;
+            }
+            browser.resize(1200, 900).await?;
         }
         browser.run("document.querySelector('[data-verb=hibernate]').click()").await?;
         browser.is_enabled("#dialog-do").await?;
@@ -175,15 +194,72 @@ async fn no_view_has_a_violation_of_wcag_in_light_or_dark() -> Result<()> {
         ensure!(found.is_empty(), "dialog, {theme}: {found:#?}");
         picture(&browser, &format!("dialog-{theme}")).await?;
         browser.press(ESCAPE).await?;
-        // Nothing is wider than a small screen: what is wide scrolls by itself.
-        browser.run("location.hash = 'fleet'").await?;
-        browser.shows("1 to 1 of 1").await?;
-        browser.resize(320, 800).await?;
-        let wide = browser.run("return [document.documentElement.scrollWidth, innerWidth]").await?;
-        ensure!(wide[0].as_u64() <= wide[1].as_u64(), "{wide}");
-        picture(&browser, &format!("fleet-{theme}-narrow")).await?;
         browser.close().await?;
         code = page.enter().await?;
     }
     cluster.remove().await
+}
+
+/// The tables of the activity change by themselves, without moving the focus.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_schedule_shows_up_in_an_open_tab() -> Result<()> {
+    if !Browser::is_there()? {
+        return Ok(());
+    }
+    let world = World::shared().await?;
+    let cluster = running(&world, "active", ClusterOptions::of_size(2)).await?;
+    let (page, code) = Served::start(&world, &["-n", cluster.namespace()]).await?;
+    let browser = Browser::start(&[]).await?;
+    browser.goto(&format!("{}/#code={code}", page.base)).await?;
+    browser.shows("1 to 1 of 1").await?;
+    browser.run("location.hash = 'activity'").await?;
+    browser.shows("Held volumes").await?;
+    browser.tab_to("Schedules").await?;
+    browser.run("globalThis.focused = document.activeElement").await?;
+    let words = ["schedule", "create", "weekends", "--awake", "Mon-Fri 00:00-24:00", "--zone", "UTC", "--all", "-n"];
+    world.plugin(&[&words[..], &[cluster.namespace()]].concat()).await?.ok()?;
+    browser.shows("weekends").await?;
+    ensure!(browser.run("return document.activeElement === focused").await? == true, "the focus has moved");
+    browser.close().await?;
+    cluster.remove().await
+}
+
+/// A page that another program of the same machine serves is foreign.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_origin_can_neither_frame_nor_call_the_page() -> Result<()> {
+    if !Browser::is_there()? {
+        return Ok(());
+    }
+    let world = World::up(Options::bare_hub()).await?;
+    let clusters: Api<ClusterDeployment> = Api::namespaced(world.hub().await?, "default");
+    create(&clusters, "one", "aws", &json!({})).await?;
+    let (page, code) = Served::start(&world, &["-n", "default"]).await?;
+    let token = page.token(&code).await?;
+    let html = format!("<!doctype html><p>foreign</p><iframe src=\"{}\"></iframe>", page.base);
+    let foreign = Router::new().route("/", get(async move || Html(html)));
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(axum::serve(listener, foreign).into_future());
+    let browser = Browser::start(&[]).await?;
+    browser.goto(&format!("http://{address}/")).await?;
+    browser.shows("foreign").await?;
+    // It reads nothing, and what it sends without reading writes nothing.
+    let act = json!({ "verb": "hibernate", "ids": ["clusterdeployment.hive.openshift.io/default/one"] });
+    let headers = format!("{{ 'Content-Type': 'application/json', Authorization: 'Bearer {token}' }}");
+    let (own, shell, url) = (format!("http://{address}/"), format!("{}/", page.base), format!("{}/act", page.base));
+    for (url, options, is_answered) in [
+        (&own, "{}".to_owned(), true),
+        (&shell, "{}".to_owned(), false),
+        (&url, format!("{{ method: 'POST', headers: {headers}, body: '{act}' }}"), false),
+        (&url, format!("{{ method: 'POST', mode: 'no-cors', body: '{act}' }}"), false),
+    ] {
+        let script = format!("return await fetch('{url}', {options}).then(() => true, () => false)");
+        ensure!(browser.run(&script).await? == is_answered, "{url} {options}");
+    }
+    let found = serde_json::to_value(clusters.get("one").await?)?;
+    ensure!(found["spec"]["powerState"] != "Hibernating", "{found}");
+    browser.enter_frame().await?;
+    let (framed, href) = (browser.text().await?, browser.run("return location.href").await?);
+    ensure!(!framed.contains("Press Enter") && !href.to_string().contains(&page.base), "{href}: {framed}");
+    browser.close().await
 }

@@ -18,6 +18,7 @@
 
 pub mod apply;
 pub mod bench;
+pub mod browser;
 pub mod check;
 #[cfg(test)]
 mod ci;

@@ -9,7 +9,7 @@ use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
 use shared::annotation::keys;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 use crate::paths;
@@ -36,6 +36,14 @@ impl Served {
     pub async fn start(world: &World, args: &[&str]) -> Result<(Self, String)> {
         let mut command = world.command(paths::program(keys::PLUGIN)?);
         command.args(["ui", "--no-open"]).args(args);
+        Self::of(command).await
+    }
+
+    /// Serves the page with this command.
+    ///
+    /// # Errors
+    /// When it does not start, or prints no link.
+    pub async fn of(mut command: Command) -> Result<(Self, String)> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let keyboard = child.stdin.take().context("stdin")?;
         let mut lines = BufReader::new(child.stdout.take().context("stdout")?).lines();
@@ -79,6 +87,15 @@ impl Served {
         Ok(self.request(path, body).bearer_auth(token).send().await?)
     }
 
+    /// Opens the live stream of these rows.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn live(&self, token: &str, ids: &[&str]) -> Result<Messages> {
+        let live = self.ask(token, "/live", &json!({ "ids": ids })).await?;
+        Ok(Messages { live, text: String::new() })
+    }
+
     /// The text of a good answer.
     ///
     /// # Errors
@@ -89,6 +106,47 @@ impl Served {
         let text = answer.text().await?;
         ensure!(status == StatusCode::OK, "{status}: {text}");
         Ok(text)
+    }
+}
+
+/// The live stream of a tab.
+pub struct Messages {
+    live: Response,
+    text: String,
+}
+
+impl Messages {
+    /// The next message.
+    ///
+    /// # Errors
+    /// When the stream has ended.
+    pub async fn next(&mut self) -> Result<Value> {
+        loop {
+            if let Some(end) = self.text.find('\n') {
+                let line: String = self.text.drain(..=end).collect();
+                return Ok(serde_json::from_str(&line)?);
+            }
+            let chunk = self.live.chunk().await?.context("the stream has ended")?;
+            self.text += &String::from_utf8_lossy(&chunk);
+        }
+    }
+
+    /// The first message that matches.
+    ///
+    /// # Errors
+    /// When none is in time. The error has the last message.
+    pub async fn until(&mut self, limit: Duration, what: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+        let mut last = Value::Null;
+        let found = timeout(limit, async {
+            loop {
+                last = self.next().await?;
+                if wanted(&last) {
+                    return anyhow::Ok(());
+                }
+            }
+        });
+        let found = found.await.unwrap_or_else(|_| Err(anyhow::anyhow!("not in time")));
+        found.with_context(|| format!("{what}: {last}")).map(|()| last)
     }
 }
 

@@ -5,6 +5,7 @@ pub mod age;
 pub mod calendar;
 pub mod columns;
 mod elsewhere;
+pub mod entries;
 pub mod error;
 pub mod fdb;
 mod item;

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use shared::cgu::api::{COMPLETE, TIMED_OUT};
 use shared::kinds::Shows;
+use shared::rollout::status::{GroupStatus, TargetStatus};
 
 use super::Item;
 use super::age::{age, local};
@@ -13,6 +14,12 @@ use super::upgrade::UpgradeState;
 const ROLLOUT: [&str; 8] = ["NAME", "ACTION", "PHASE", "TARGETS", "SUCCEEDED", "FAILED", "REQUESTED BY", "AGE"];
 const UPGRADE: [&str; 8] = ["NAMESPACE", "NAME", "STATE", "BATCH", "CLUSTERS", "COMPLETE", "TIMED OUT", "AGE"];
 const SCHEDULE: [&str; 9] = ["NAMESPACE", "NAME", "ZONE", "STATE", "NEXT", "AT", "TARGETS", "ROLLOUT", "SUSPENDED"];
+
+/// The heads of [`groups`] and [`members`].
+pub const GROUPS: [&str; 2] = ["GROUP", "TARGETS"];
+pub const MEMBERS: [&str; 4] = ["NAMESPACE", "NAME", "STATE", "REASON"];
+/// The name of the group of the remaining targets.
+pub const REMAINING: &str = "(remaining)";
 
 /// The head of the table; none of what does not fit one line.
 pub const fn head(shows: Shows) -> Option<&'static [&'static str]> {
@@ -76,4 +83,20 @@ fn of_schedule(state: &ScheduleState) -> [String; SCHEDULE.len()] {
         status.last_edge.and_then(|edge| edge.rollout).unwrap_or_default(),
         spec.suspend.to_string(),
     ]
+}
+
+/// The groups of a rollout in their order.
+pub fn groups(rollout: &RolloutState) -> impl Iterator<Item = [String; GROUPS.len()]> {
+    rollout.status.groups.iter().map(|GroupStatus { name, total }| {
+        let name = if name.is_empty() { REMAINING } else { name };
+        [name.to_owned(), total.to_string()]
+    })
+}
+
+/// The targets that the status of a rollout names.
+pub fn members(rollout: &RolloutState) -> impl Iterator<Item = [String; MEMBERS.len()]> {
+    let cells = |TargetStatus { namespace, name, state, reason }: &TargetStatus| {
+        [namespace, name, state, reason].map(String::clone)
+    };
+    rollout.status.targets.iter().map(cells)
 }

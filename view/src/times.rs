@@ -33,25 +33,33 @@ pub fn ends(record: &Record, now: Timestamp) -> String {
     [wake(record, now), hold(record, now)].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
+/// When its sleep ends by itself.
+pub fn wake_at(record: &Record) -> Option<Timestamp> {
+    format::time(record.wake_at.as_deref()?).filter(|_| record.desired == "Hibernating")
+}
+
+/// Until when it is held awake, if that has not passed.
+pub fn held_until(record: &Record, now: Timestamp) -> Option<Timestamp> {
+    format::time(record.hold_awake_until.as_deref()?).filter(|until| *until > now)
+}
+
 fn wake(record: &Record, now: Timestamp) -> Option<String> {
     let text = record.wake_at.as_deref()?;
-    Some(match format::time(text) {
-        None => format!("wake-at {text:?} is not a valid time"),
-        Some(_) if record.desired != "Hibernating" => return None,
-        Some(at) if at <= now => "wake is due".to_owned(),
-        Some(at) => format!("wakes in {}", age(now, at)),
-    })
+    if format::time(text).is_none() {
+        return Some(format!("wake-at {text:?} is not a valid time"));
+    }
+    let at = wake_at(record)?;
+    Some(if at <= now { "wake is due".to_owned() } else { format!("wakes in {}", age(now, at)) })
 }
 
 /// `held awake for 4h by alice`.
 pub fn hold(record: &Record, now: Timestamp) -> Option<String> {
     let text = record.hold_awake_until.as_deref()?;
     let by = record.hold_awake_by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
-    match format::time(text) {
-        None => Some(format!("held awake{by} until {text:?}, which is not a valid time")),
-        Some(until) if until <= now => None,
-        Some(until) => Some(format!("held awake for {}{by}", age(now, until))),
+    if format::time(text).is_none() {
+        return Some(format!("held awake{by} until {text:?}, which is not a valid time"));
     }
+    held_until(record, now).map(|until| format!("held awake for {}{by}", age(now, until)))
 }
 
 #[cfg(test)]

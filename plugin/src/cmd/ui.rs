@@ -1,9 +1,11 @@
 //! `ui`: serves the page, and prints and opens links to it.
 
 use std::env;
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _, stdin};
+use std::io::{self, IsTerminal as _, Write as _, stdin};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use hub::HubClient;
 use page::{Notices, Page, PageOptions, Program};
@@ -20,6 +22,9 @@ use crate::connect::{flags, pinned};
 use crate::error::{Exit, Problem, UsageError};
 use crate::output;
 use crate::select::{Flags, parse};
+
+/// Time between two reads of a terminal that another job has.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 ///
@@ -40,7 +45,7 @@ pub(crate) async fn run(kinds: Kinds, args: &UiArgs, hub_args: &HubArgs) -> Resu
         read_only: args.read_only,
         context: connection.context.clone(),
         program: Program::new(executable, flags(connection, hub_args.kinds.clone())),
-        connect: Box::new(move || HubClient::connect(&again, notify.clone())),
+        connect: Arc::new(move || HubClient::connect(&again, notify.clone())),
     };
     let page = Page::new(hub, notices, options).map_err(Problem::io(format!("listen on 127.0.0.1:{}", args.port)))?;
     let links = page.links();
@@ -131,14 +136,30 @@ fn redirect(url: &str) -> io::Result<NamedTempFile> {
 fn enters() -> mpsc::Receiver<()> {
     let (sender, receiver) = mpsc::channel(1);
     thread::spawn(move || {
-        for line in stdin().lock().lines() {
-            if line.is_err() || sender.blocking_send(()).is_err() {
-                break;
+        block_ttin();
+        let mut line = String::new();
+        loop {
+            match stdin().read_line(&mut line) {
+                Ok(0) => break,
+                Ok(_) if sender.blocking_send(()).is_err() => break,
+                Ok(_) => line.clear(),
+                Err(_) => thread::sleep(RETRY),
             }
         }
     });
     receiver
 }
+
+/// Makes a read of the terminal an error while the page is a job in the background: by default it stops the job.
+#[cfg(unix)]
+fn block_ttin() {
+    use nix::sys::signal::{SigSet, Signal};
+
+    let _ = SigSet::from(Signal::SIGTTIN).thread_block();
+}
+
+#[cfg(not(unix))]
+fn block_ttin() {}
 
 #[cfg(test)]
 mod tests {

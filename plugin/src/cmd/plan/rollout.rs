@@ -17,6 +17,7 @@ use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
 use shared::rollout::plan::MAX_CONCURRENCY;
 use view::age::elapsed;
+use view::lines::REMAINING;
 
 use super::{DELETED, Outlook};
 use crate::cli::rollout::{Hours, RolloutFlags};
@@ -27,8 +28,6 @@ use crate::output;
 
 /// What a cluster typically takes. No promise: a cloud may be slower.
 const TYPICAL: Duration = Duration::from_mins(5);
-/// How the group of the remaining targets is called.
-const REST: &str = "(remaining)";
 
 /// One target in the form that `-o json` documents. Later versions only add fields.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -183,7 +182,7 @@ fn lines(rows: &[Row], flags: &RolloutFlags, estimate: Duration) -> Vec<String> 
         .map(|(count, words)| format!("{count} {words}"))
         .collect();
     let table = rows.iter().map(|row| {
-        let group = if row.group.is_empty() { REST } else { &row.group };
+        let group = if row.group.is_empty() { REMAINING } else { &row.group };
         let position = row.position.map(|at| at.to_string()).unwrap_or_default();
         let target = place(&TargetName { namespace: row.namespace.clone(), name: row.name.clone() });
         vec![position, group.to_owned(), target, row.domain.clone(), row.state.clone(), row.reason.clone()]

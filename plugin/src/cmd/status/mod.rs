@@ -8,14 +8,14 @@ mod schedules;
 mod table;
 mod upgrades;
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 
 use futures::{Stream, StreamExt};
 use hub::error::HubError;
 use jiff::Timestamp;
-use shared::kinds::{Key, Kinds, TargetKind};
+use shared::kinds::{Kinds, TargetKind};
 use shared::text::name_some;
+use view::entries::{self, Entries};
 use view::target::TargetState;
 use view::{Event, Item, Listing, Query};
 
@@ -26,18 +26,6 @@ use crate::error::{Exit, Problem, UsageError};
 use crate::output::{self, Color, nothing_found};
 use crate::read::untouched;
 use crate::select::{Flags, only_shown, parse};
-
-/// An item, or why it cannot be read.
-type Entry = Result<Item, String>;
-
-/// What an event changes.
-#[derive(Debug, PartialEq)]
-enum Change {
-    Nothing,
-    /// Nothing to print, but what is on the screen is old.
-    Screen,
-    One(Entry),
-}
 
 /// How an object is printed.
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +66,8 @@ pub(crate) async fn run(kinds: Kinds, args: &StatusArgs, hub_args: &HubArgs) -> 
     items.retain(|item| query.shows(item));
     let mut printer = Printer::new(args, hub_args, (shown, !query.names.is_empty()), columns, &items);
     printer.all(&items);
-    let unreadable = failures.iter().filter_map(|failure| Some((failure.key.clone()?, Err(failure.to_string()))));
-    let mut known: BTreeMap<Key, Entry> = unreadable.collect();
-    printer.failures = failures.iter().filter(|failure| failure.key.is_none()).map(ToString::to_string).collect();
+    let (mut known, others) = entries::of_failures(&failures);
+    printer.failures = others;
     // Behind the table, as kubectl does: a screen is cleared first.
     let exits: Vec<Exit> = failures.into_iter().map(|failure| output::failed(&failure.into())).collect();
     if args.output.is_table() {
@@ -126,38 +113,16 @@ async fn watch(
     events: impl Stream<Item = Result<Event, HubError>>,
     query: &Query,
     printer: &Printer<'_>,
-    known: &mut BTreeMap<Key, Entry>,
+    known: &mut Entries,
 ) -> Result<(), Problem> {
     let mut events = pin!(events);
     // It ends when nobody reads stdout any more, as behind `| head`.
     while !output::is_unread() {
         let Some(event) = events.next().await else { break };
-        let change = apply(event?, query, known);
-        printer.change(known, &change);
+        let update = event?.apply(query, known);
+        printer.update(known, &update);
     }
     Ok(())
-}
-
-/// What an event makes of what is known.
-fn apply(event: Event, query: &Query, known: &mut BTreeMap<Key, Entry>) -> Change {
-    let (key, entry) = match event {
-        Event::Tick => return Change::Screen,
-        Event::Gone(key) => {
-            return match known.remove(&key) {
-                Some(Ok(item)) => Change::One(Ok(item.deleted())),
-                Some(Err(_)) => Change::One(Err(format!("{}/{} was deleted", key.0, key.2))),
-                None => Change::Nothing,
-            };
-        }
-        // One that was shown is followed on, even when it is awake by now.
-        Event::Set(item) if !query.shows(&item) && !matches!(known.get(&item.key()), Some(Ok(_))) => {
-            return known.remove(&item.key()).map_or(Change::Nothing, |_| Change::Screen);
-        }
-        Event::Set(item) => (Some(item.key()), Ok(item)),
-        Event::Unreadable(failure) => (failure.key.clone(), Err(failure.to_string())),
-    };
-    let before = key.and_then(|key| known.insert(key, entry.clone()));
-    if before.as_ref() == Some(&entry) { Change::Nothing } else { Change::One(entry) }
 }
 
 /// What deserves attention of an item.
@@ -197,54 +162,4 @@ pub(in crate::cmd) fn described(
         Some(format!("  {:<width$}{value}", format!("{name}:")))
     };
     std::iter::once(output::one_line(name)).chain(fields.iter().filter_map(line)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-    use shared::kinds::POWER_ROLLOUT;
-    use view::rollout::RolloutState;
-
-    use super::*;
-
-    /// A rollout that cannot be read any more is not shown as it was.
-    #[test]
-    fn what_cannot_be_read_is_said_once_and_until_it_can() {
-        let key = (POWER_ROLLOUT.kind.type_name(), String::new(), "night".to_owned());
-        let item = |paused: bool| {
-            let spec = json!({
-                "action": "Hibernate", "maxTargets": 2, "notAfter": "2026-11-21T20:30:00Z", "targets": { "all": true },
-                "paused": paused,
-            });
-            let object = json!({ "metadata": { "name": "night" }, "spec": spec });
-            Item::Rollout(Box::new(RolloutState::read(object).unwrap()))
-        };
-        let unreadable = || {
-            let error = RolloutState::read(json!({ "metadata": { "name": "night" } })).unwrap_err();
-            let what = POWER_ROLLOUT.kind.full_name("night");
-            Event::Unreadable(view::error::Failure {
-                what,
-                error,
-                is_of_kind: false,
-                is_unseen: false,
-                key: Some(key.clone()),
-            })
-        };
-        let why = "cannot read the object that the hub sent: missing field `spec`";
-        let why = format!("powerrollout.hibernate.sh/night: {why}");
-        let mut known = BTreeMap::from([(key.clone(), Ok(item(false)))]);
-        for (event, expected) in [
-            (Event::Set(item(false)), Change::Nothing),
-            (unreadable(), Change::One(Err(why.clone()))),
-            (unreadable(), Change::Nothing),
-            (Event::Tick, Change::Screen),
-            (Event::Set(item(false)), Change::One(Ok(item(false)))),
-            (unreadable(), Change::One(Err(why))),
-            (Event::Gone(key.clone()), Change::One(Err("powerrollout.hibernate.sh/night was deleted".to_owned()))),
-            (Event::Gone(key.clone()), Change::Nothing),
-        ] {
-            assert_eq!(apply(event, &Query::default(), &mut known), expected);
-        }
-        assert!(known.is_empty());
-    }
 }

@@ -1,17 +1,17 @@
 //! Prints items in the format that was asked for.
 
-use std::collections::BTreeMap;
 use std::io::{IsTerminal, stdout};
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
-use shared::kinds::{Column, Key, Record, ShownKind, Shows};
+use shared::kinds::{Column, Record, ShownKind, Shows};
+use view::entries::{Entries, Update};
 use view::pool::PoolState;
 use view::{Item, ItemList, lines};
 
 use super::table::{self, Table, Width};
-use super::{Change, Entry, Render, Style, pools};
+use super::{Render, Style, pools};
 use crate::cli::{HubArgs, StatusArgs, StatusOutput};
 use crate::output;
 
@@ -82,19 +82,19 @@ impl<'a> Printer<'a> {
     }
 
     /// A change, given everything as it is now.
-    pub(super) fn change(&self, known: &BTreeMap<Key, Entry>, change: &Change) {
-        match change {
-            Change::Nothing => {}
+    pub(super) fn update(&self, known: &Entries, update: &Update) {
+        match update {
+            Update::None => {}
             _ if self.has_screen && self.args.output.is_table() => {
                 self.draw(&known.values().flatten().collect::<Vec<_>>());
                 let colors = output::colors(&stdout());
                 let texts = self.failures.iter().chain(known.values().filter_map(|entry| entry.as_ref().err()));
                 texts.for_each(|text| output::colored(&output::error_line(text, colors)));
             }
-            Change::Screen => {}
-            Change::One(Ok(item)) if self.args.output.is_table() => print(&self.lines(&[item], false)),
-            Change::One(Ok(item)) => self.one(item),
-            Change::One(Err(text)) => output::error(text),
+            Update::Refresh => {}
+            Update::Entry(Ok(item)) if self.args.output.is_table() => print(&self.lines(&[item], false)),
+            Update::Entry(Ok(item)) => self.one(item),
+            Update::Entry(Err(text)) => output::error(text),
         }
     }
 

@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 use shared::annotation::format;
 use shared::kinds::POWER_ROLLOUT;
-use shared::rollout::status::{GroupStatus, RolloutPhase, TargetStatus};
+use shared::rollout::status::RolloutPhase;
 use shared::text::{and_more, quoted};
 use view::age::age;
+use view::lines::{GROUPS, MEMBERS, groups, members};
 use view::rollout::{RolloutState, time};
 
 use super::{Render, Style, described};
@@ -14,8 +15,6 @@ use crate::wait;
 
 /// The width of the names in front of the values.
 const NAMES: usize = 15;
-/// How the group of the remaining targets is called.
-const REST: &str = "(remaining)";
 
 impl Render for RolloutState {
     /// A rollout with its groups and targets, sanitized, and with colors if they are on.
@@ -24,22 +23,12 @@ impl Render for RolloutState {
         let name = POWER_ROLLOUT.kind.full_name(&self.name);
         let mut lines = described(&name, NAMES, &fields(self, style.now), ("Phase", color));
         if !self.status.groups.is_empty() {
-            let group = |group: &GroupStatus| {
-                let name = if group.name.is_empty() { REST } else { &group.name };
-                vec![name.to_owned(), group.total.to_string()]
-            };
             lines.push(String::new());
-            lines.extend(output::table(&["GROUP", "TARGETS"], self.status.groups.iter().map(group)));
+            lines.extend(output::table(&GROUPS, groups(self).map(Vec::from)));
         }
         if !self.status.targets.is_empty() {
-            let target = |target: &TargetStatus| {
-                [&target.namespace, &target.name, &target.state, &target.reason].map(String::clone).into()
-            };
             lines.push(String::new());
-            lines.extend(output::table(
-                &["NAMESPACE", "NAME", "STATE", "REASON"],
-                self.status.targets.iter().map(target),
-            ));
+            lines.extend(output::table(&MEMBERS, members(self).map(Vec::from)));
             let total = self.status.total.and_then(|total| usize::try_from(total).ok());
             lines.extend(total.and_then(|total| and_more(total.saturating_sub(self.status.targets.len()))));
         }

@@ -1,27 +1,29 @@
-//! A browser that the tests of the page drive, by `WebDriver`. Chromium resolves nothing but 127.0.0.1.
+//! Drives Chromium over `WebDriver`, for tests and benchmarks of the page. It resolves nothing but 127.0.0.1.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
-use testbed::json_http::JsonHttp;
-use testbed::{eventually, ports};
 use tokio::process::{Child, Command};
 
-use crate::hive_common::SOON;
+use crate::json_http::JsonHttp;
+use crate::{eventually, ports};
 
+/// How long the page may take to show something.
+const SOON: Duration = Duration::from_mins(1);
 /// How often Tab is pressed at most to find something.
 const TABS: usize = 60;
 
 /// Keys, as `WebDriver` names them.
 const TAB: char = '\u{e004}';
-pub(crate) const ENTER: char = '\u{e007}';
-pub(crate) const ESCAPE: char = '\u{e00c}';
+pub const ENTER: char = '\u{e007}';
+pub const ESCAPE: char = '\u{e00c}';
 
 /// A browser, and the chromedriver that drives it. The published clients do not fit: one changes how `serde_json` orders
 /// keys in the whole workspace, the other is under MPL and brings a dozen old crates.
-pub(crate) struct Browser {
+pub struct Browser {
     http: JsonHttp,
     session: String,
     _process: Child,
@@ -29,7 +31,7 @@ pub(crate) struct Browser {
 
 impl Browser {
     /// Whether there is one. Without it a test is skipped, unless `$HIBERNATE_PAGE` wants it.
-    pub(crate) fn is_there() -> Result<bool> {
+    pub fn is_there() -> Result<bool> {
         let is_missing = |program: &&str| std::process::Command::new(program).arg("--version").output().is_err();
         let Some(missing) = ["chromium", "chromedriver"].into_iter().find(is_missing) else { return Ok(true) };
         let what = format!("{missing} is missing: on Debian, apt-get install chromium chromium-driver");
@@ -38,7 +40,7 @@ impl Browser {
         Ok(false)
     }
 
-    pub(crate) async fn start(flags: &[&str]) -> Result<Self> {
+    pub async fn start(flags: &[&str]) -> Result<Self> {
         let port = ports::free()?;
         let mut command = Command::new("chromedriver");
         command.arg(format!("--port={port}")).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
@@ -69,47 +71,47 @@ impl Browser {
         Ok(answer["value"].take())
     }
 
-    pub(crate) async fn goto(&self, url: &str) -> Result<()> {
+    pub async fn goto(&self, url: &str) -> Result<()> {
         self.post("url", &json!({ "url": url })).await.map(drop)
     }
 
-    pub(crate) async fn url(&self) -> Result<String> {
+    pub async fn url(&self) -> Result<String> {
         Ok(self.get("url").await?.as_str().unwrap_or_default().to_owned())
     }
 
-    pub(crate) async fn resize(&self, width: u32, height: u32) -> Result<()> {
+    pub async fn resize(&self, width: u32, height: u32) -> Result<()> {
         self.post("window/rect", &json!({ "width": width, "height": height })).await.map(drop)
     }
 
     /// A picture, as PNG.
-    pub(crate) async fn picture(&self) -> Result<Vec<u8>> {
+    pub async fn picture(&self) -> Result<Vec<u8>> {
         Ok(serde_json::from_value::<ByteString>(self.get("screenshot").await?)?.0)
     }
 
     /// Ends the browser.
-    pub(crate) async fn close(self) -> Result<()> {
+    pub async fn close(self) -> Result<()> {
         self.http.delete(&format!("/session/{}", self.session)).await
     }
 
-    pub(crate) async fn press(&self, key: char) -> Result<()> {
+    pub async fn press(&self, key: char) -> Result<()> {
         let actions = ["keyDown", "keyUp"].map(|what| json!({ "type": what, "value": key }));
         let keys = json!({ "type": "key", "id": "keys", "actions": actions });
         self.post("actions", &json!({ "actions": [keys] })).await.map(drop)
     }
 
-    pub(crate) async fn types(&self, text: &str) -> Result<()> {
+    pub async fn types(&self, text: &str) -> Result<()> {
         for key in text.chars() {
             self.press(key).await?;
         }
         Ok(())
     }
 
-    pub(crate) async fn run(&self, script: &str) -> Result<Value> {
+    pub async fn run(&self, script: &str) -> Result<Value> {
         self.post("execute/sync", &json!({ "script": script, "args": [] })).await
     }
 
     /// Presses Tab until what has the focus has these words.
-    pub(crate) async fn tab_to(&self, words: &str) -> Result<()> {
+    pub async fn tab_to(&self, words: &str) -> Result<()> {
         let mut seen = Vec::new();
         for _ in 0..TABS {
             self.press(TAB).await?;
@@ -123,22 +125,27 @@ impl Browser {
     }
 
     /// The element with the focus, as its name for a person.
-    pub(crate) async fn focus(&self) -> Result<String> {
+    pub async fn focus(&self) -> Result<String> {
         let script = "const at = document.activeElement; const label = at.labels?.[0]?.textContent; \
                       return [at.tagName, at.name ?? '', at.ariaLabel ?? '', label ?? '', at.textContent.slice(0, 80)].join(' ')";
         Ok(self.run(script).await?.as_str().unwrap_or_default().to_owned())
     }
 
+    /// Goes into the first frame.
+    pub async fn enter_frame(&self) -> Result<()> {
+        self.post("frame", &json!({ "id": 0 })).await.map(drop)
+    }
+
     /// Puts the focus before everything else, as a person does who begins at the top.
-    pub(crate) async fn to_the_top(&self) -> Result<()> {
+    pub async fn to_the_top(&self) -> Result<()> {
         self.run("document.querySelector('.skip').focus()").await.map(drop)
     }
 
-    pub(crate) async fn text(&self) -> Result<String> {
+    pub async fn text(&self) -> Result<String> {
         Ok(self.run("return document.body.innerText").await?.as_str().unwrap_or_default().to_owned())
     }
 
-    pub(crate) async fn shows(&self, words: &str) -> Result<()> {
+    pub async fn shows(&self, words: &str) -> Result<()> {
         eventually(SOON, words, async || {
             let text = self.text().await?;
             ensure!(text.contains(words), "{text}");
@@ -147,7 +154,7 @@ impl Browser {
         .await
     }
 
-    pub(crate) async fn is_enabled(&self, selector: &str) -> Result<()> {
+    pub async fn is_enabled(&self, selector: &str) -> Result<()> {
         let script = format!("return !document.querySelector('{selector}').disabled");
         eventually(SOON, selector, async || {
             ensure!(self.run(&script).await? == true, "{}", self.text().await?);

@@ -43,7 +43,7 @@ async fn the_page_reports_a_hub_that_is_gone_and_goes_on_when_it_is_back() -> Re
     .await?;
 
     // Longer than a connection may be silent.
-    world.signal("hub-apiserver", "stop").await?;
+    world.signal("hub-apiserver", "kill").await?;
     let gone = live.until(LONG, "the hub is gone", |message| message["outage"] != "").await?;
     ensure!(gone["outage"].as_str().is_some_and(|text| text.starts_with("since 20")), "{gone}");
     ensure!(page.text(&token, "/fleet", &json!({})).await?.contains(id), "what was known is still shown");

@@ -85,7 +85,15 @@ const TOKENS: &[&[u8]] = &[
 ///
 /// # Panics
 /// When the target does; the input is printed first.
-pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
+pub fn run(target: &str, seeds: &[&[u8]], feed: impl FnMut(&[u8]) -> bool) {
+    run_at_most(u64::MAX, target, seeds, feed);
+}
+
+/// The same with a limit of inputs, for a target that keeps what it reads for as long as its process lasts.
+///
+/// # Panics
+/// When the target does; the input is printed first.
+pub fn run_at_most(limit: u64, target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
     let seconds = std::env::var("FUZZ_SECONDS").ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
     let seed = std::env::var("FUZZ_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| if seconds.is_some() { rand::random() } else { 20_261_123 });
@@ -100,7 +108,7 @@ pub fn run(target: &str, seeds: &[&[u8]], mut feed: impl FnMut(&[u8]) -> bool) {
         (None, Some(seconds)) => begin.elapsed() < seconds,
         (None, None) => inputs < INPUTS,
     };
-    while is_under_way(inputs) {
+    while inputs < limit && is_under_way(inputs) {
         let input = fresh.next().unwrap_or_else(|| mutated(&corpus, &mut rng));
         inputs += 1;
         let before = cpu();

@@ -14,7 +14,7 @@ use shared::text::{and_more, sanitize};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
-use view::entries::{self, Entries, Update};
+use view::entries::{self, Entries, Entry, Update};
 use view::error::{Failure, ViewError};
 use view::target::TargetState;
 use view::{Event, Item, Listing, Query};
@@ -96,11 +96,12 @@ impl Objects {
 
     /// Replaces everything by a list.
     fn replace(&mut self, query: &Query, items: Vec<Item>, failures: &[Failure]) {
-        (self.entries, self.failures) = entries::of_failures(failures);
+        let (mut entries, failures) = entries::of_failures(failures);
         let shown = items.into_iter().filter(|item| query.shows(item)).map(bounded);
-        self.entries.extend(shown.map(|item| (item.key(), Ok(item))));
-        self.revision += 1;
+        entries.extend(shown.map(|item| (item.key(), Ok(item))));
+        self.revision += u64::from(!targets(&self.entries).eq(targets(&entries)));
         self.activity += 1;
+        (self.entries, self.failures) = (entries, failures);
         self.is_listed = true;
         self.outages.clear();
     }
@@ -227,6 +228,11 @@ impl Cache {
     }
 }
 
+fn targets(entries: &Entries) -> impl Iterator<Item = &Key> {
+    let is_target = |(_, entry): &(&Key, &Entry)| matches!(entry, Ok(Item::Target(_)));
+    entries.iter().filter(is_target).map(|(key, _)| key)
+}
+
 /// Whether a list failed because of the hub or the login, and not because of the user's rights on one kind.
 fn is_outage(failure: &Failure) -> bool {
     let is_of_rights = matches!(failure.error, ViewError::Hub(HubError::Forbidden { .. }));
@@ -293,6 +299,9 @@ mod tests {
         let mut objects = Objects::default();
         objects.replace(&query, vec![item("one", "x")], &[]);
         let revision = objects.revision;
+        objects.replace(&query, vec![item("one", "y")], &[]);
+        assert_eq!(objects.revision, revision, "the list has the same targets");
+        objects.replace(&query, vec![item("one", "x")], &[]);
         assert!(!objects.apply(&query, Event::Set(item("one", "x"))), "equal");
         assert!(objects.apply(&query, Event::Set(item("one", &"y".repeat(10_000)))));
         let reason = objects.targets().next().and_then(|target| target.record.reason.clone());

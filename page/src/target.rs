@@ -3,9 +3,11 @@
 use askama::Template;
 use hub::{HubClient, Resource};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use shared::annotation::format;
+use shared::duration::hours;
 use shared::kinds::Key;
 use shared::object::text;
 use shared::savings::ledger::{DAY, MAX_DAYS};
@@ -130,12 +132,12 @@ fn days(target: &TargetState, now: Timestamp) -> Vec<Day> {
     let days = history.days(MAX_DAYS, now);
     let day = |(x, (date, seconds)): (usize, (_, u64))| {
         let height = seconds * 48 / DAY;
-        Day { x: x * 20, y: 48 - height, height, date: format!("{date}"), hours: shared::duration::hours(seconds) }
+        Day { x: x * 20, y: 48 - height, height, date: format!("{date}"), hours: hours(seconds) }
     };
     days.into_iter().enumerate().map(day).collect()
 }
 
-/// What the record of a target and its schedule add to the timeline.
+/// What the record of a target, its ledger and its schedule add to the timeline.
 fn recorded(target: &TargetState, now: Timestamp) -> Vec<TimelineEntry> {
     let record = &target.record;
     let by = |name: &Option<String>| name.as_deref().map(|name| format!("by {name}")).unwrap_or_default();
@@ -157,8 +159,19 @@ fn recorded(target: &TargetState, now: Timestamp) -> Vec<TimelineEntry> {
     ];
     let edges = record.schedule.iter().flat_map(|schedule| &schedule.next).filter(|edge| edge.at > now);
     let edges = edges.map(|edge| (Some(edge.at), edge.power.clone(), format!("by schedule {}", times::name(record))));
+    let step = record.step.as_ref().map(|step| {
+        let title = if step.reason.is_empty() { "In progress" } else { &step.reason };
+        let class = if step.failed { "failed" } else { "" };
+        TimelineEntry { class, ..TimelineEntry::new(now, now, title, &step.message) }
+    });
+    let days = record.sleep_history.iter().flat_map(|history| history.days(MAX_DAYS, now));
+    let asleep = days.filter(|(_, seconds)| *seconds > 0).filter_map(|(date, seconds)| {
+        let begin = date.to_zoned(TimeZone::UTC).ok()?.timestamp();
+        Some(TimelineEntry::new(begin, now, &format!("Asleep {}", hours(seconds)), "on this day (UTC)"))
+    });
     let all = entries.into_iter().chain(edges);
-    all.filter_map(|(at, title, text)| Some(TimelineEntry::new(at?, now, &title, &text))).collect()
+    let all = all.filter_map(|(at, title, text)| Some(TimelineEntry::new(at?, now, &title, &text)));
+    all.chain(step).chain(asleep).collect()
 }
 
 /// The newest Events about an object. Those about one without a namespace are in `default`.
@@ -198,13 +211,13 @@ fn yaml(mut object: Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use shared::kinds::CLUSTER_DEPLOYMENT;
+    use shared::kinds::{CLUSTER_DEPLOYMENT, StepRecord};
     use view::target::Target;
 
     use super::*;
 
     #[test]
-    fn the_timeline_has_requests_and_upcoming_changes() {
+    fn the_timeline_has_requests_progress_sleep_and_upcoming_changes() {
         let object = json!({
             "metadata": { "namespace": "a", "name": "one", "creationTimestamp": "2026-11-01T00:00:00Z", "annotations": {
                 "hibernate.sh/requested-by": "alice", "hibernate.sh/requested-at": "2026-11-20T18:00:00Z",
@@ -213,11 +226,18 @@ mod tests {
             } },
             "spec": { "clusterName": "one", "baseDomain": "example.org", "platform": { "aws": { "region": "r" } }, "powerState": "Hibernating" },
         });
-        let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", object).state().unwrap();
+        let mut target = Target::new(&CLUSTER_DEPLOYMENT, "v1", object).state().unwrap();
+        target.record.step = Some(StepRecord::waiting("for one machine".to_owned()));
+        target.record.sleep_history.as_mut().unwrap().asleep_since = Some("2026-11-20T12:00:00Z".parse().unwrap());
         let timeline = recorded(&target, "2026-11-21T00:00:00Z".parse().unwrap());
         let line = |entry: &TimelineEntry| format!("{} {} {}", entry.class, entry.title, entry.text);
         let lines: Vec<String> = timeline.iter().map(line).collect();
-        for expected in [" Hibernating requested by alice: night", "upcoming Wake by wake-at"] {
+        for expected in [
+            " Hibernating requested by alice: night",
+            " In progress for one machine",
+            " Asleep 12h on this day (UTC)",
+            "upcoming Wake by wake-at",
+        ] {
             assert!(lines.iter().any(|line| line == expected), "{expected}: {lines:?}");
         }
         assert!(!lines.iter().any(|line| line.contains("Hold")), "a hold that has passed: {lines:?}");

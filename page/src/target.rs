@@ -3,6 +3,7 @@
 use askama::Template;
 use hub::{HubClient, Resource};
 use jiff::Timestamp;
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -95,13 +96,15 @@ pub async fn html(site: &Site, request: &TargetRequest, now: Timestamp) -> Resul
         errors.push(why);
         Vec::new()
     });
-    let mut timeline: Vec<TimelineEntry> = recorded(&target, now).into_iter().chain(events).collect();
+    let history = target.record.sleep_history.as_ref();
+    let asleep = history.map(|history| history.days(MAX_DAYS, now)).unwrap_or_default();
+    let mut timeline: Vec<TimelineEntry> = recorded(&target, &asleep, now).into_iter().chain(events).collect();
     timeline.sort_by_key(|entry| std::cmp::Reverse(entry.at));
     let fragment = Fragment {
         id: &request.id,
         name: sanitize(&format!("{}/{}", key.0, key.2)),
         fields: fields(&target),
-        days: days(&target, now),
+        days: days(&asleep),
         timeline,
         error: errors.join("; "),
         yaml,
@@ -126,19 +129,17 @@ fn fields(target: &TargetState) -> Vec<(String, String)> {
     record.as_object().into_iter().flatten().map(|(name, value)| (name.clone(), shown(value))).collect()
 }
 
-/// The days of the ledger, the newest last; none without one.
-fn days(target: &TargetState, now: Timestamp) -> Vec<Day> {
-    let Some(history) = &target.record.sleep_history else { return Vec::new() };
-    let days = history.days(MAX_DAYS, now);
-    let day = |(x, (date, seconds)): (usize, (_, u64))| {
+/// The bars of days and their seconds asleep.
+fn days(asleep: &[(Date, u64)]) -> Vec<Day> {
+    let day = |(x, &(date, seconds)): (usize, &(Date, u64))| {
         let height = seconds * 48 / DAY;
         Day { x: x * 20, y: 48 - height, height, date: format!("{date}"), hours: hours(seconds) }
     };
-    days.into_iter().enumerate().map(day).collect()
+    asleep.iter().enumerate().map(day).collect()
 }
 
 /// What the record of a target, its ledger and its schedule add to the timeline.
-fn recorded(target: &TargetState, now: Timestamp) -> Vec<TimelineEntry> {
+fn recorded(target: &TargetState, asleep: &[(Date, u64)], now: Timestamp) -> Vec<TimelineEntry> {
     let record = &target.record;
     let by = |name: &Option<String>| name.as_deref().map(|name| format!("by {name}")).unwrap_or_default();
     let request = [by(&record.requested_by), record.reason.clone().unwrap_or_default()];
@@ -164,8 +165,7 @@ fn recorded(target: &TargetState, now: Timestamp) -> Vec<TimelineEntry> {
         let class = if step.failed { "failed" } else { "" };
         TimelineEntry { class, ..TimelineEntry::new(now, now, title, &step.message) }
     });
-    let days = record.sleep_history.iter().flat_map(|history| history.days(MAX_DAYS, now));
-    let asleep = days.filter(|(_, seconds)| *seconds > 0).filter_map(|(date, seconds)| {
+    let asleep = asleep.iter().filter(|(_, seconds)| *seconds > 0).filter_map(|&(date, seconds)| {
         let begin = date.to_zoned(TimeZone::UTC).ok()?.timestamp();
         Some(TimelineEntry::new(begin, now, &format!("Asleep {}", hours(seconds)), "on this day (UTC)"))
     });
@@ -229,7 +229,9 @@ mod tests {
         let mut target = Target::new(&CLUSTER_DEPLOYMENT, "v1", object).state().unwrap();
         target.record.step = Some(StepRecord::waiting("for one machine".to_owned()));
         target.record.sleep_history.as_mut().unwrap().asleep_since = Some("2026-11-20T12:00:00Z".parse().unwrap());
-        let timeline = recorded(&target, "2026-11-21T00:00:00Z".parse().unwrap());
+        let now = "2026-11-21T00:00:00Z".parse().unwrap();
+        let asleep = target.record.sleep_history.as_ref().unwrap().days(MAX_DAYS, now);
+        let timeline = recorded(&target, &asleep, now);
         let line = |entry: &TimelineEntry| format!("{} {} {}", entry.class, entry.title, entry.text);
         let lines: Vec<String> = timeline.iter().map(line).collect();
         for expected in [

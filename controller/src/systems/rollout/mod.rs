@@ -65,7 +65,7 @@ const FORGOTTEN: Duration = Duration::from_mins(5);
 /// A start that has not failed for this long fails anew. Longer than [`FORGOTTEN`]: a target whose deferral was
 /// forgotten is deferred again by one try, and takes no time from others.
 const LAPSED: Duration = Duration::from_mins(10);
-/// Shortest time between two writes of one status.
+/// Shortest time between two writes of one status in one phase.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Until the list of targets is complete, a rollout waits.
 const UNLISTED: Duration = Duration::from_millis(500);

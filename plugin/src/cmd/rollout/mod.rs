@@ -75,7 +75,7 @@ async fn apply(
     let next = async |object: &Value| {
         let rollout = typed(object.clone())?;
         let refused = |why| RolloutError::Verb { what: full_name(&rollout), verb: change.word(), why };
-        Ok(step(change, &rollout, Timestamp::now()).map_err(refused)?.patch())
+        Ok(step(change, &rollout, Timestamp::now()).map_err(refused)?)
     };
     let (object, done) = rewrite(hub, &POWER_ROLLOUT, object, &args.write, next).await?;
     Ok((typed(object)?, done))

@@ -7,26 +7,7 @@ use shared::rollout::api::PowerRollout;
 use shared::rollout::member::MemberState;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 
-use crate::cmd::rewrite;
-
-/// What a verb does.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Step {
-    /// Nothing.
-    Unchanged,
-    /// A patch, and the message once it is written.
-    Write(Value, String),
-}
-
-impl Step {
-    /// What is to be written.
-    pub(crate) fn patch(self) -> rewrite::Step {
-        match self {
-            Self::Unchanged => None,
-            Self::Write(patch, done) => Some((patch, done)),
-        }
-    }
-}
+use crate::cmd::rewrite::Step;
 
 /// A verb besides `undo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +49,10 @@ impl Change {
 /// | accept, retry | else | the counter, if it is as it was read |
 pub(crate) fn step(change: Change, rollout: &PowerRollout, now: Timestamp) -> Result<Step, String> {
     let (spec, phase) = (&rollout.spec, phase(rollout));
-    let merge = |spec: Value, done: &str| Ok(Step::Write(json!({ "spec": spec }), done.to_owned()));
+    let merge = |spec: Value, done: &str| Ok(Some((json!({ "spec": spec }), done.to_owned())));
     if spec.abort {
         return match change {
-            Change::Abort => Ok(Step::Unchanged),
+            Change::Abort => Ok(None),
             _ => Err("it is aborted: only `undo` is left".to_owned()),
         };
     }
@@ -79,7 +60,7 @@ pub(crate) fn step(change: Change, rollout: &PowerRollout, now: Timestamp) -> Re
         return Err(format!("it is over ({phase}): only `undo` is left, and `retry` if targets have failed"));
     }
     match change {
-        Change::Pause if spec.paused => Ok(Step::Unchanged),
+        Change::Pause if spec.paused => Ok(None),
         Change::Pause => merge(json!({ "paused": true }), "paused"),
         Change::Abort => merge(json!({ "abort": true }), "aborted"),
         Change::Resume => resume(rollout),
@@ -128,7 +109,7 @@ fn counted(field: &str, count: u32, done: &str) -> Result<Step, String> {
     let path = format!("/spec/{field}");
     let patch =
         json!([{ "op": "test", "path": path, "value": count }, { "op": "replace", "path": path, "value": raised }]);
-    Ok(Step::Write(patch, done.to_owned()))
+    Ok(Some((patch, done.to_owned())))
 }
 
 fn resume(rollout: &PowerRollout) -> Result<Step, String> {
@@ -151,8 +132,8 @@ fn resume(rollout: &PowerRollout) -> Result<Step, String> {
             Err("it has halted: use `accept`, `retry` or `abort`".to_owned())
         }
         (true, Some(RolloutPhase::Halted)) => Err(format!("it has halted: {}", message(rollout))),
-        (true, _) => Ok(Step::Unchanged),
-        (false, _) => Ok(Step::Write(Value::Array(patch), done.join(", "))),
+        (true, _) => Ok(None),
+        (false, _) => Ok(Some((Value::Array(patch), done.join(", ")))),
     }
 }
 
@@ -183,11 +164,11 @@ mod tests {
         let phase = |phase: &str| json!({ "phase": phase });
         let halt = json!({ "group": "", "at": "2026-11-21T18:00:00Z", "acceptFailures": 3, "retryFailed": 0 });
         let failed = |phase: &str| json!({ "phase": phase, "halt": halt, "counts": { "Failed": 1, "TimeOut": 2 } });
-        let merge = |spec: Value, done: &str| Ok(Step::Write(json!({ "spec": spec }), done.to_owned()));
+        let merge = |spec: Value, done: &str| Ok(Some((json!({ "spec": spec }), done.to_owned())));
         let counter = |field: &str, from: u32, done: &str| {
             let path = format!("/spec/{field}");
             let test = json!({ "op": "test", "path": path, "value": from });
-            Ok(Step::Write(json!([test, { "op": "replace", "path": path, "value": from + 1 }]), done.to_owned()))
+            Ok(Some((json!([test, { "op": "replace", "path": path, "value": from + 1 }]), done.to_owned())))
         };
         let unpaused = json!({ "op": "add", "path": "/spec/paused", "value": false });
         let second = [
@@ -199,15 +180,10 @@ mod tests {
         for (change, spec, status, expected) in [
             (Pause, none.clone(), phase("Progressing"), merge(json!({ "paused": true }), "paused")),
             (Pause, none.clone(), none.clone(), merge(json!({ "paused": true }), "paused")),
-            (Pause, json!({ "paused": true }), phase("Paused"), Ok(Step::Unchanged)),
+            (Pause, json!({ "paused": true }), phase("Paused"), Ok(None)),
             (Pause, none.clone(), phase("Succeeded"), Err("it is over (Succeeded)")),
-            (
-                Resume,
-                json!({ "paused": true }),
-                phase("Planned"),
-                Ok(Step::Write(json!([unpaused]), "resumed".to_owned())),
-            ),
-            (Resume, none.clone(), phase("Progressing"), Ok(Step::Unchanged)),
+            (Resume, json!({ "paused": true }), phase("Planned"), Ok(Some((json!([unpaused]), "resumed".to_owned())))),
+            (Resume, none.clone(), phase("Progressing"), Ok(None)),
             (Resume, none.clone(), failed("Halted"), Err("it has halted: use `accept`, `retry` or `abort`")),
             (
                 Resume,
@@ -219,18 +195,18 @@ mod tests {
                 Resume,
                 none.clone(),
                 waits.clone(),
-                Ok(Step::Write(json!(second), "approved after group canary-2".to_owned())),
+                Ok(Some((json!(second), "approved after group canary-2".to_owned()))),
             ),
             (
                 Resume,
                 json!({ "paused": true }),
                 waits,
-                Ok(Step::Write(
+                Ok(Some((
                     json!([unpaused, second[0], second[1]]),
                     "resumed, approved after group canary-2".to_owned(),
-                )),
+                ))),
             ),
-            (Resume, none.clone(), json!({ "awaitsApproval": "gone" }), Ok(Step::Unchanged)),
+            (Resume, none.clone(), json!({ "awaitsApproval": "gone" }), Ok(None)),
             (Resume, none.clone(), phase("Finished"), Err("it is over (Finished)")),
             (
                 Accept,
@@ -252,8 +228,8 @@ mod tests {
                 Err("its notAfter 2026-11-21T19:00:00Z has passed"),
             ),
             (Abort, none.clone(), phase("Halted"), merge(json!({ "abort": true }), "aborted")),
-            (Abort, json!({ "abort": true }), phase("Progressing"), Ok(Step::Unchanged)),
-            (Abort, json!({ "abort": true }), phase("Aborted"), Ok(Step::Unchanged)),
+            (Abort, json!({ "abort": true }), phase("Progressing"), Ok(None)),
+            (Abort, json!({ "abort": true }), phase("Aborted"), Ok(None)),
             (Abort, none.clone(), phase("Finished"), Err("it is over (Finished)")),
             (Retry, json!({ "abort": true }), failed("Aborted"), Err("it is aborted: only `undo` is left")),
             (Pause, json!({ "abort": true }), phase("Progressing"), Err("it is aborted: only `undo` is left")),

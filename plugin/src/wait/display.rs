@@ -34,7 +34,8 @@ pub(crate) struct ProgressDisplay {
     show: Show,
 }
 
-enum Show {
+/// How progress is shown.
+pub(crate) enum Show {
     Each(Vec<ProgressBar>),
     Together(ProgressBar),
     Changes,
@@ -42,20 +43,11 @@ enum Show {
 }
 
 impl ProgressDisplay {
-    /// A display of targets whose state is not known yet.
-    pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+    /// A display of targets whose state is not known yet. `elsewhere`: what it does where there is no terminal.
+    pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>, elsewhere: Show) -> Self {
         let names: Vec<String> = names.map(output::one_line).collect();
         let outcomes = names.iter().map(|_| Outcome::Open("no status yet".to_owned())).collect();
-        Self { begin: Instant::now(), outcomes: Mutex::new(outcomes), show: Show::new(&names), names }
-    }
-
-    /// The same, where there is a terminal; elsewhere it shows nothing.
-    pub(crate) fn on_terminal<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let display = Self::new(names);
-        match display.show {
-            Show::Changes => Self { show: Show::Nothing, ..display },
-            Show::Each(_) | Show::Together(_) | Show::Nothing => display,
-        }
+        Self { begin: Instant::now(), outcomes: Mutex::new(outcomes), show: Show::new(&names, elsewhere), names }
     }
 
     /// A target's state while it is on its way.
@@ -124,9 +116,9 @@ impl ProgressDisplay {
 }
 
 impl Show {
-    fn new(names: &[String]) -> Self {
+    fn new(names: &[String], elsewhere: Self) -> Self {
         if !stderr().is_terminal() {
-            return Self::Changes;
+            return elsewhere;
         }
         // Templates are constants; were one wrong, the default would show.
         let style = |template: &str| {
@@ -157,8 +149,10 @@ mod tests {
     #[test]
     fn a_target_is_counted_once() {
         let bar = ProgressBar::hidden();
-        let display =
-            ProgressDisplay { show: Show::Together(bar.clone()), ..ProgressDisplay::new(["a", "b"].into_iter()) };
+        let display = ProgressDisplay {
+            show: Show::Together(bar.clone()),
+            ..ProgressDisplay::new(["a", "b"].into_iter(), Show::Changes)
+        };
         for _ in 0..3 {
             display.update(0, Outcome::Arrived("running".to_owned()));
         }
@@ -167,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_is_settled_stays_settled() {
-        let display = ProgressDisplay::new(["a", "b", "c"].into_iter());
+        let display = ProgressDisplay::new(["a", "b", "c"].into_iter(), Show::Changes);
         display.state(0, "on its way\x1b[2J\n");
         display.update(1, Outcome::Arrived("running".to_owned()));
         display.state(1, "late news");

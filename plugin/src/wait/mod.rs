@@ -21,7 +21,7 @@ use view::Event;
 use view::age::elapsed;
 use view::target::Target;
 
-use self::display::{Outcome, ProgressDisplay};
+use self::display::{Outcome, ProgressDisplay, Show};
 use crate::error::{Exit, Failure, Problem, WaitError};
 use crate::output;
 
@@ -97,7 +97,7 @@ pub(crate) async fn all(
     objects_on_stdout: bool,
 ) -> Vec<Exit> {
     let names: Vec<String> = targets.iter().map(|waiting| waiting.target.full_name()).collect();
-    let display = ProgressDisplay::new(names.iter().map(String::as_str));
+    let display = ProgressDisplay::new(names.iter().map(String::as_str), Show::Changes);
     let all = follow_all(hub, targets, &display);
     match limit {
         None => all.await,
@@ -123,7 +123,7 @@ pub(crate) async fn all(
 /// Waits for all targets, at most so long. Prints no outcome: the caller does not depend on it.
 pub(crate) async fn briefly(hub: &HubClient, targets: &[Waiting<'_>], limit: Duration) {
     let names: Vec<String> = targets.iter().map(|waiting| waiting.target.full_name()).collect();
-    let display = ProgressDisplay::on_terminal(names.iter().map(String::as_str));
+    let display = ProgressDisplay::new(names.iter().map(String::as_str), Show::Nothing);
     // What is late goes on by itself.
     drop(tokio::time::timeout(limit, follow_all(hub, targets, &display)).await);
     display.close();

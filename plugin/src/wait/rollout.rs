@@ -13,7 +13,7 @@ use shared::rollout::member::MemberState;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use view::age::elapsed;
 
-use super::display::{Outcome, ProgressDisplay};
+use super::display::{Outcome, ProgressDisplay, Show};
 use super::until;
 use crate::error::{Exit, Problem, WaitError};
 
@@ -115,7 +115,7 @@ pub(crate) async fn until_over(
     let begin = Instant::now();
     let names = [rollout.metadata.name.clone().unwrap_or_default()];
     let what = POWER_ROLLOUT.kind.full_name(&names[0]);
-    let display = ProgressDisplay::new(iter::once(what.as_str()));
+    let display = ProgressDisplay::new(iter::once(what.as_str()), Show::Changes);
     let scope = Scope { names: &names, tick: TICK, ..Scope::of(Resource::preferred(&POWER_ROLLOUT.kind)) };
     let mut last = rollout.clone();
     let mut state = UNNOTICED.to_owned();

@@ -43,14 +43,20 @@ pub(super) static SECRETS: Kind = Kind::namespaced("", &["v1"], "Secret", "secre
 static SERVICES: Kind = Kind::namespaced("", &["v1"], "Service", "services");
 static ENDPOINTS: Kind = Kind::namespaced("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices");
 
-/// Roles of components that only a policy confines. A name that ends with a dash stands for all that begin with it.
-pub(super) const ALONE: [&str; 6] = [
-    "hibernate-controller-cgu",
-    "hibernate-controller-openstack",
-    "hibernate-controller-operators-",
-    "hibernate-controller-shoots",
-    "hibernate-controller-virtual-machines",
-    "hibernate-controller-workload-schedules",
+/// Roles of programs, the policy that confines each, and whether nothing else does. A name that ends with a dash stands
+/// for all that begin with it.
+pub(super) const CONFINED: [(&str, &str, bool); 10] = [
+    ("hibernate-controller", "hibernate-controller-hive", false),
+    ("hibernate-controller-cgu", "hibernate-controller-cgu", true),
+    ("hibernate-controller-fdb", "hibernate-controller-fdb", false),
+    ("hibernate-controller-kkp", "hibernate-controller-kkp", false),
+    ("hibernate-controller-openstack", "hibernate-controller-openstack", true),
+    // One for each kind.
+    ("hibernate-controller-operators-", "hibernate-controller-operators", true),
+    ("hibernate-controller-shoots", "hibernate-controller-shoots", true),
+    ("hibernate-controller-virtual-machines", "hibernate-controller-virtual-machines", true),
+    ("hibernate-controller-workload-schedules", "hibernate-controller-workload-schedules", true),
+    ("hibernate-webhook", "hibernate-webhook-ca-bundle-only", false),
 ];
 
 /// An object, none, or why it could not be read.
@@ -239,10 +245,7 @@ impl Facts {
             Some(image.split_once(':')?.0 == name)
         };
         let images = [keys::CONTROLLER, keys::WEBHOOK].iter().all(|name| as_committed(name) == Some(true));
-        let has_alone = || {
-            let roles = self.roles.as_ref();
-            roles.is_ok_and(|all| ALONE.into_iter().any(|name| of_name(all, name).next().is_some()))
-        };
+        let has_alone = || self.roles.as_ref().is_ok_and(|all| alone(all).next().is_some());
         let more = self.argument(keys::CONTROLLER, "--cgu").is_some() || has_alone();
         if self.namespace != keys::NAMESPACE || !images || more {
             return None;
@@ -312,6 +315,11 @@ async fn definitions(hub: &HubClient) -> [ObjectAnswer; 3] {
 pub(super) fn of_name<'a>(roles: &'a [Value], name: &str) -> impl Iterator<Item = &'a str> {
     let is_prefix = name.ends_with('-');
     roles.iter().map(name_of).filter(move |role| *role == name || is_prefix && role.starts_with(name))
+}
+
+/// Those of these roles that only a policy confines.
+pub(super) fn alone(roles: &[Value]) -> impl Iterator<Item = &str> {
+    CONFINED.into_iter().filter(|(_, _, alone)| *alone).flat_map(move |(name, _, _)| of_name(roles, name))
 }
 
 /// The command that installs an overlay, or the default installation.

@@ -12,27 +12,13 @@ use shared::schedule::admission::policy as schedule_policy;
 use shared::schedule::zone::RELEASE;
 use shared::text::list;
 
-use super::facts::{ALONE, Facts, OUR_DEFINITIONS, kustomize, of_name};
+use super::facts::{CONFINED, Facts, OUR_DEFINITIONS, alone, kustomize, of_name};
 use super::{CheckOutcome, CheckResult, Finding, Status, done};
 use super::{certificate, secrets, systems};
 use crate::read::held;
 
 /// This program's version, which is that of the manifests beside it.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Roles of programs, and the policy that confines each.
-pub(super) const CONFINED: [(&str, &str); 10] = [
-    ("hibernate-controller", "hibernate-controller-hive"),
-    ("hibernate-controller-cgu", "hibernate-controller-cgu"),
-    ("hibernate-controller-fdb", "hibernate-controller-fdb"),
-    ("hibernate-controller-kkp", "hibernate-controller-kkp"),
-    ("hibernate-controller-openstack", "hibernate-controller-openstack"),
-    // One for each kind.
-    ("hibernate-controller-operators-", "hibernate-controller-operators"),
-    ("hibernate-controller-shoots", "hibernate-controller-shoots"),
-    ("hibernate-controller-virtual-machines", "hibernate-controller-virtual-machines"),
-    ("hibernate-controller-workload-schedules", "hibernate-controller-workload-schedules"),
-    ("hibernate-webhook", "hibernate-webhook-ca-bundle-only"),
-];
 /// The policy of the overlay policy-only.
 pub(super) const POLICY_ONLY: &str = "clusterdeployments.hibernate.sh";
 
@@ -200,7 +186,7 @@ fn guards(kinds: Kinds) -> [(Deny, &'static str); 2] {
 fn policies(facts: &Facts) -> CheckOutcome<'_> {
     let (roles, policies, bindings) = (facts.roles.as_ref()?, facts.policies.as_ref()?, facts.bindings.as_ref()?);
     let Some(policies) = policies else {
-        let alone: Vec<&str> = ALONE.into_iter().flat_map(|name| of_name(roles, name)).collect();
+        let alone: Vec<&str> = alone(roles).collect();
         if !alone.is_empty() {
             let names = alone.join(" ");
             let detail = format!("Kubernetes before 1.30 has no policy that confines ClusterRole {names}");
@@ -218,7 +204,7 @@ fn policies(facts: &Facts) -> CheckOutcome<'_> {
     }
     let denies = |binding: &Value| items(binding, "/spec/validationActions").any(|action| action == "Deny");
     let account = format!("system:serviceaccount:{}:", facts.namespace);
-    for (role, name) in CONFINED.into_iter().filter(|(role, _)| of_name(roles, role).next().is_some()) {
+    for (role, name, _) in CONFINED.into_iter().filter(|(role, _, _)| of_name(roles, role).next().is_some()) {
         let missing = match (named(policies, name), named(bindings, name)) {
             (None, None) if role == keys::WEBHOOK => {
                 let detail = format!("nothing confines ClusterRole {role}: component ca-bundle-only is not installed");

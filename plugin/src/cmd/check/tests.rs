@@ -13,8 +13,8 @@ use shared::kinds::KINDS;
 
 use super::CheckResult;
 use super::Status::{self, Failed, Ok as Fine, Warning};
-use super::facts::{Facts, OUR_DEFINITIONS};
-use super::installed::{CHECKS, CONFINED, POLICY_ONLY, TIME_ZONES, VERSION};
+use super::facts::{CONFINED, Facts, OUR_DEFINITIONS};
+use super::installed::{CHECKS, POLICY_ONLY, TIME_ZONES, VERSION};
 use super::secrets::secrets;
 use super::systems::hive;
 
@@ -186,17 +186,17 @@ fn every_role_that_writes_has_its_policy_and_every_policy_of_an_account_its_row(
     let roles: BTreeSet<&str> = named("ClusterRole")
         .filter(|(name, role)| bound.contains(name) && writes(role))
         .map(|(name, _)| {
-            let of_operators = CONFINED.iter().find(|(role, _)| role.ends_with('-') && name.starts_with(role));
-            of_operators.map_or(name, |(role, _)| role)
+            let of_operators = CONFINED.iter().find(|(role, _, _)| role.ends_with('-') && name.starts_with(role));
+            of_operators.map_or(name, |(role, _, _)| role)
         })
         .collect();
-    assert_eq!(roles, CONFINED.iter().map(|(role, _)| *role).collect(), "roles that write");
+    assert_eq!(roles, CONFINED.iter().map(|(role, _, _)| *role).collect(), "roles that write");
     let of_account = |policy: &Value| policy["spec"]["matchConditions"].to_string().contains("system:serviceaccount:");
     let policies: BTreeSet<&str> = named("ValidatingAdmissionPolicy")
         .filter(|(name, policy)| *name != POLICY_ONLY && of_account(policy))
         .map(|(name, _)| name)
         .collect();
-    assert_eq!(policies, CONFINED.iter().map(|(_, policy)| *policy).collect(), "policies of an account");
+    assert_eq!(policies, CONFINED.iter().map(|(_, policy, _)| *policy).collect(), "policies of an account");
 }
 
 #[test]

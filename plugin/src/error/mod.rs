@@ -12,7 +12,7 @@ pub(crate) use self::recover::FdbError;
 pub(crate) use self::rollout::RolloutError;
 pub(crate) use self::schedule::ScheduleError;
 pub(crate) use self::usage::UsageError;
-use hub::error::{ConfigError, HubError};
+use hub::error::HubError;
 use shared::kinds::TargetError;
 use view::age::elapsed;
 use view::error::ViewError;
@@ -104,38 +104,7 @@ impl Problem {
         let action = action.into();
         move |source| Self::Io { action, source }
     }
-}
 
-impl Failure {
-    /// A failure of a target.
-    pub(crate) fn new(what: String, problem: Problem) -> Self {
-        Self { what, problem: Box::new(problem) }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &*self.problem {
-            // These name their object themselves, where they have one.
-            Problem::Hub(_)
-            | Problem::StandIn { .. }
-            | Problem::View(_)
-            | Problem::Usage(_)
-            | Problem::Time(_)
-            | Problem::Fdb(_)
-            | Problem::Rollout(_)
-            | Problem::Schedule(_)
-            | Problem::Declined
-            | Problem::Unasked
-            | Problem::Io { .. } => {
-                write!(f, "{}", self.problem)
-            }
-            problem => write!(f, "{}: {problem}", self.what),
-        }
-    }
-}
-
-impl Problem {
     /// The exit code of this problem alone.
     pub(crate) fn exit(&self) -> Exit {
         match self {
@@ -154,6 +123,27 @@ impl Problem {
     }
 }
 
+impl Failure {
+    /// A failure of a target.
+    pub(crate) fn new(what: String, problem: Problem) -> Self {
+        Self { what, problem: Box::new(problem) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.problem {
+            problem @ (Problem::Target(_)
+            | Problem::Wait(_)
+            | Problem::Preflight { .. }
+            | Problem::NoPreflight(_)
+            | Problem::Contended(_)) => write!(f, "{}: {problem}", self.what),
+            // The others name their object themselves, where they have one.
+            problem => write!(f, "{problem}"),
+        }
+    }
+}
+
 impl From<ViewError> for Problem {
     fn from(error: ViewError) -> Self {
         match error {
@@ -167,12 +157,6 @@ impl From<ViewError> for Problem {
 impl From<view::error::Failure> for Failure {
     fn from(failure: view::error::Failure) -> Self {
         Self::new(failure.what, failure.error.into())
-    }
-}
-
-impl From<ConfigError> for Problem {
-    fn from(error: ConfigError) -> Self {
-        Self::Hub(error.into())
     }
 }
 

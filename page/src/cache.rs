@@ -32,6 +32,7 @@ const MAX_FAILURES: usize = 20;
 pub type Connect = dyn Fn() -> Result<HubClient, HubError> + Send + Sync;
 
 /// The objects, shared by all tabs.
+#[derive(Default)]
 pub struct Cache {
     objects: Mutex<Objects>,
     changed: watch::Sender<u64>,
@@ -51,12 +52,6 @@ pub struct Objects {
     failures: Vec<String>,
     /// Since when the hub does not answer, and its error: by kind, empty for all.
     outages: BTreeMap<&'static str, (Timestamp, String)>,
-}
-
-impl Default for Cache {
-    fn default() -> Self {
-        Self { objects: Mutex::default(), changed: watch::Sender::new(0) }
-    }
 }
 
 impl Objects {

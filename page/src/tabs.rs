@@ -7,17 +7,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Counts the tabs.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Tabs(Arc<watch::Sender<usize>>);
 
 /// One of them, until it is dropped.
 pub struct Tab(Arc<watch::Sender<usize>>);
-
-impl Default for Tabs {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(0)))
-    }
-}
 
 impl Tabs {
     /// One more.

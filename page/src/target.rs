@@ -200,13 +200,9 @@ fn yaml(mut object: Value) -> String {
         metadata.remove("managedFields");
     }
     let text = serde_saphyr::to_string(&object).unwrap_or_else(|error| error.to_string());
-    let shown = text.chars().map(|c| if is_unsafe(c) && c != '\n' { ' ' } else { c });
+    let mut shown: String = text.chars().map(|c| if is_unsafe(c) && c != '\n' { ' ' } else { c }).collect();
+    shown.truncate(shown.floor_char_boundary(MAX_YAML));
     shown
-        .scan(0, |bytes, c| {
-            *bytes += c.len_utf8();
-            (*bytes <= MAX_YAML).then_some(c)
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(crate) fn install(args: &AliasArgs) -> Result<(), Problem> {
     let path = folder.join(ALIAS).with_extension(entry.extension().unwrap_or_default());
     let text = path.display().to_string();
     let found = match fs::symlink_metadata(&path) {
-        Ok(_) if is_ours(&path, &entry) => true,
+        Ok(found) if found.is_symlink() && same(&path, &entry) => true,
         Ok(_) => return Err(FdbError::Foreign { path: text }.into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
         Err(error) => return Err(Problem::io(format!("look at {text}"))(error)),
@@ -52,11 +52,6 @@ pub(crate) fn install(args: &AliasArgs) -> Result<(), Problem> {
         path_entry::warn_off_path(&folder);
     }
     Ok(())
-}
-
-/// Whether what is there leads to this program already.
-fn is_ours(path: &Path, program: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) && same(path, program)
 }
 
 #[cfg(unix)]

@@ -4,7 +4,6 @@ pub(crate) mod prompt;
 
 use std::io::{self, IsTerminal, Write, stderr, stdout};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::{env, iter};
 
 use hub::middleware::with_warnings;
@@ -16,10 +15,7 @@ use unicode_width::UnicodeWidthStr as _;
 use crate::cli::{ActOutput, WriteFlags};
 use crate::error::{Exit, Failure};
 
-/// Whether a write to stdout has failed.
-static UNREAD: AtomicBool = AtomicBool::new(false);
-
-/// The first failure of a write to stdout, other than that its reader has gone away.
+/// The first failure of a write to stdout.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line to stdout, sanitized. A reader that has gone away (`| head`) is no error of ours; any other failure is
@@ -41,9 +37,7 @@ pub(crate) fn text(text: &str) {
 
 /// Records the outcome of a write to stdout.
 pub(crate) fn record(written: io::Result<()>) {
-    let Err(error) = written else { return };
-    UNREAD.store(true, Ordering::Relaxed);
-    if !is_broken_pipe(&error) {
+    if let Err(error) = written {
         let _ = FAILURE.set(error); // the first error counts
     }
 }
@@ -52,14 +46,14 @@ fn is_broken_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
 
-/// The error of the first failed write to stdout.
+/// The error of the first failed write to stdout, unless its reader has gone away.
 pub(crate) fn failure() -> Option<&'static io::Error> {
-    FAILURE.get()
+    FAILURE.get().filter(|error| !is_broken_pipe(error))
 }
 
 /// Whether a write to stdout has failed. A command that only prints may end then; one that changes something goes on.
 pub(crate) fn is_unread() -> bool {
-    UNREAD.load(Ordering::Relaxed)
+    FAILURE.get().is_some()
 }
 
 /// Prints a line to stderr.

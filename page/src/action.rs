@@ -93,32 +93,22 @@ impl ActionRequest {
     }
 
     fn command(&self, verb: &[&str], names: Vec<String>, namespace: &str) -> Vec<String> {
-        let mut words: Vec<String> = verb.iter().map(|word| (*word).to_owned()).chain(names).collect();
-        let mut flag = |name: &str, value: &str| {
-            if !value.is_empty() {
-                words.push(format!("{name}={value}"));
-            }
-        };
-        flag("--namespace", namespace);
-        if self.verb != Verb::Resume {
-            flag("--until", &self.until);
-        }
-        match self.verb {
-            Verb::Plan => flag("--for", &self.length),
-            Verb::Skip => flag("--dry-run", if self.dry_run { "server" } else { "" }),
-            Verb::Hibernate | Verb::Resume | Verb::Hold => {
-                if self.verb != Verb::Resume {
-                    flag("--for", &self.length);
-                }
-                flag("--reason", &self.reason);
-                flag("--dry-run", if self.dry_run { "server" } else { "" });
-                words.push("--yes".to_owned());
-            }
-        }
-        if self.verb == Verb::Hold {
-            words.push("--hold-awake".to_owned());
-        }
+        let has_end = self.verb != Verb::Resume;
+        let sets_power = !matches!(self.verb, Verb::Plan | Verb::Skip);
+        let valued = [
+            ("--namespace", namespace, true),
+            ("--until", self.until.as_str(), has_end),
+            ("--for", self.length.as_str(), has_end && self.verb != Verb::Skip),
+            ("--reason", self.reason.as_str(), sets_power),
+            ("--dry-run", "server", self.dry_run && self.verb != Verb::Plan),
+        ];
+        let valued = valued.into_iter().filter(|(_, value, has)| *has && !value.is_empty());
+        let switches = [("--yes", sets_power), ("--hold-awake", self.verb == Verb::Hold)];
+        let words = verb.iter().map(|word| (*word).to_owned()).chain(names);
         words
+            .chain(valued.map(|(flag, value, _)| format!("{flag}={value}")))
+            .chain(switches.into_iter().filter_map(|(flag, has)| has.then(|| flag.to_owned())))
+            .collect()
     }
 }
 

@@ -26,8 +26,8 @@ pub const DRY_RUN: &str = "--dry-run=server";
 #[derive(Debug)]
 pub struct Program {
     path: PathBuf,
-    flags: Vec<String>,
-    shown: Vec<String>,
+    /// Which hub and as whom; each with whether it is a secret.
+    flags: Vec<(String, bool)>,
     slots: Semaphore,
 }
 
@@ -45,9 +45,7 @@ pub struct CommandResult {
 impl Program {
     /// An executable, and the flags that say which hub and as whom, each with whether it is a secret.
     pub fn new(path: PathBuf, flags: Vec<(String, bool)>) -> Self {
-        let shown = flags.iter().filter(|(_, is_secret)| !is_secret).map(|(flag, _)| flag.clone()).collect();
-        let flags = flags.into_iter().map(|(flag, _)| flag).collect();
-        Self { path, flags, shown, slots: Semaphore::new(CONCURRENCY) }
+        Self { path, flags, slots: Semaphore::new(CONCURRENCY) }
     }
 
     /// The command line for a shell, without secrets.
@@ -56,7 +54,8 @@ impl Program {
             Some((flag, value)) if flag.starts_with("--") => format!("{flag}={}", quoted(value)),
             _ => quoted(word),
         };
-        let words = words.iter().filter(|word| *word != DRY_RUN).chain(&self.shown).map(shown);
+        let flags = self.flags.iter().filter(|(_, is_secret)| !is_secret).map(|(flag, _)| flag);
+        let words = words.iter().filter(|word| *word != DRY_RUN).chain(flags).map(shown);
         ["kubectl".to_owned(), "hibernate".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
     }
 
@@ -72,7 +71,8 @@ impl Program {
 
     async fn output(&self, words: &[String]) -> std::io::Result<(i32, String)> {
         let mut command = Command::new(&self.path);
-        command.args(words).args(&self.flags).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let flags = self.flags.iter().map(|(flag, _)| flag);
+        command.args(words).args(flags).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn()?;
         let (out, error) = (child.stdout.take(), child.stderr.take());
         let (status, out, error) = tokio::join!(child.wait(), read(out), read(error));

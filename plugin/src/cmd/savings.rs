@@ -108,25 +108,23 @@ impl Report {
             By::Platform => ("PLATFORM", true),
             By::Type => ("TYPE", false),
         };
-        let columns = [
-            (name, true),
-            ("TARGETS", *by != By::Target && of_clusters),
-            ("ASLEEP", of_clusters),
-            ("SHARE", of_clusters),
-            ("", has_bar && of_clusters),
-            ("UNKNOWN", of_clusters),
-            ("MACHINE-HOURS", true),
-            ("AVOIDED", self.prices.is_some()),
-            ("PRICED", self.prices.is_some()),
-            ("COULD-SLEEP", of_clusters),
-            ("NOTES", *by == By::Target),
+        let columns: [(&str, bool, fn(&Row) -> String); 11] = [
+            (name, true, |row| row.name.clone()),
+            ("TARGETS", *by != By::Target && of_clusters, |row| row.targets.to_string()),
+            ("ASLEEP", of_clusters, |row| hours(row.asleep_seconds)),
+            ("SHARE", of_clusters, |row| percent(row.share())),
+            ("", has_bar && of_clusters, bar),
+            ("UNKNOWN", of_clusters, |row| hours(row.unknown_seconds)),
+            ("MACHINE-HOURS", true, |row| hours(row.machines())),
+            ("AVOIDED", self.prices.is_some(), |row| row.avoided_list_cost.clone().unwrap_or_default()),
+            ("PRICED", self.prices.is_some(), |row| percent(row.priced())),
+            ("COULD-SLEEP", of_clusters, could_sleep),
+            ("NOTES", *by == By::Target, |row| row.notes.join(", ")),
         ];
+        let shown: Vec<_> = columns.into_iter().filter(|(_, is_shown, _)| *is_shown).collect();
         let total = (self.rows.len() > 1).then_some(&self.total);
-        let rows = self.rows.iter().chain(total).map(|row| {
-            let cells = cells(row);
-            cells.into_iter().zip(columns).filter_map(|(cell, (_, shown))| shown.then_some(cell)).collect()
-        });
-        let head: Vec<&str> = columns.iter().filter_map(|(head, shown)| shown.then_some(*head)).collect();
+        let rows = self.rows.iter().chain(total).map(|row| shown.iter().map(|(_, _, cell)| cell(row)).collect());
+        let head: Vec<&str> = shown.iter().map(|(head, _, _)| *head).collect();
         output::table(&head, rows)
     }
 
@@ -200,24 +198,17 @@ impl Report {
     }
 }
 
-fn cells(row: &Row) -> [String; 11] {
-    let percent = |share: Option<u64>| share.map(|share| format!("{share}%")).unwrap_or_default();
+fn percent(share: Option<u64>) -> String {
+    share.map(|share| format!("{share}%")).unwrap_or_default()
+}
+
+fn bar(row: &Row) -> String {
     let filled = row.share().unwrap_or_default() * BAR / 100;
-    let bar = (0..BAR).map(|at| if at < filled { '█' } else { '░' }).collect();
-    let could = if row.could_sleep_seconds > 0 { hours(row.could_sleep_seconds) } else { String::new() };
-    [
-        row.name.clone(),
-        row.targets.to_string(),
-        hours(row.asleep_seconds),
-        percent(row.share()),
-        bar,
-        hours(row.unknown_seconds),
-        hours(row.machines()),
-        row.avoided_list_cost.clone().unwrap_or_default(),
-        percent(row.priced()),
-        could,
-        row.notes.join(", "),
-    ]
+    (0..BAR).map(|at| if at < filled { '█' } else { '░' }).collect()
+}
+
+fn could_sleep(row: &Row) -> String {
+    if row.could_sleep_seconds > 0 { hours(row.could_sleep_seconds) } else { String::new() }
 }
 
 /// A sanitized cell. A spreadsheet takes some texts for formulas.

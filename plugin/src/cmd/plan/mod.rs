@@ -95,7 +95,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     let mut query = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
     let now = time::now();
     let options = Options::read(kinds, &args.rollout, &now, &mut query)?;
-    let end = args.time.resolve(&now, options.as_ref().and_then(Options::not_before))?;
+    let end = args.time.resolve(&now, options.as_ref().and_then(|options| options.hours.not_before))?;
     let hub = connect(hub_args)?;
     let mut found = view::targets(&hub, &query).await;
     if query.whole().is_some() {

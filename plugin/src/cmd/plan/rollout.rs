@@ -47,12 +47,6 @@ struct Row {
     position: Option<usize>,
 }
 
-/// What becomes of the rollout.
-struct Planned {
-    rows: Vec<Row>,
-    lasts: Duration,
-}
-
 /// Prints the order in which these targets would start. `upgrades`: the clusters that TALM is upgrading,
 /// and what to say of that.
 pub(super) fn print(
@@ -62,7 +56,7 @@ pub(super) fn print(
     outlooks: &[Outlook],
     format: ReportOutput,
 ) {
-    let Planned { rows, lasts } = planned(options.flags, options.hours, groups, upgrades, outlooks);
+    let (rows, lasts) = planned(options.flags, options.hours, groups, upgrades, outlooks);
     if format == ReportOutput::Table {
         return lines(&rows, options.flags, lasts).iter().for_each(|line| output::line(line));
     }
@@ -72,14 +66,15 @@ pub(super) fn print(
     output::structured(&list, format == ReportOutput::Json);
 }
 
-/// The controller's own order, for the rollout that these flags create. Those that do not start stand behind.
+/// The controller's own order, for the rollout that these flags create, and how long it lasts. Those that do not start
+/// stand behind.
 fn planned(
     flags: &RolloutFlags,
     hours: Hours,
     groups: &[CanaryGroup],
     upgrades: &BTreeMap<String, String>,
     outlooks: &[Outlook],
-) -> Planned {
+) -> (Vec<Row>, Duration) {
     let groups = &found(groups, outlooks);
     let begin = hours.not_before.unwrap_or_else(|| time::now().timestamp());
     let intent = Intent { power: Power::Hibernating, reason: None, end: None, now: begin, queried: true, force: false };
@@ -114,7 +109,7 @@ fn planned(
     rows.sort_by_cached_key(|(group, row)| {
         (row.position.unwrap_or(usize::MAX), *group, row.namespace.clone(), row.name.clone())
     });
-    Planned { rows: rows.into_iter().map(|(_, row)| row).collect(), lasts }
+    (rows.into_iter().map(|(_, row)| row).collect(), lasts)
 }
 
 /// The groups of which at least one target was found.
@@ -242,7 +237,7 @@ mod tests {
         canary::find(&canary::read(&[name.to_owned()]).unwrap(), None, false, &targets).unwrap()
     }
 
-    fn plan(groups: &[CanaryGroup], flags: &RolloutFlags, outlooks: &[Outlook]) -> Planned {
+    fn plan(groups: &[CanaryGroup], flags: &RolloutFlags, outlooks: &[Outlook]) -> (Vec<Row>, Duration) {
         let hours = flags.hours(&"2026-11-21T20:30:00Z[UTC]".parse().unwrap()).unwrap();
         let upgrades = [("busy".to_owned(), "an upgrade".to_owned())].into();
         planned(flags, hours, groups, &upgrades, outlooks)
@@ -261,7 +256,7 @@ mod tests {
         ];
         let groups = canaries("z", &outlooks);
         let flags = flags(2, None);
-        let Planned { rows, lasts } = plan(&groups, &flags, &outlooks);
+        let (rows, lasts) = plan(&groups, &flags, &outlooks);
         insta::assert_snapshot!(lines(&rows, &flags, lasts).join("\n"), @r"
         6 targets, up to 2 at a time: 5 start, 1 refused
         ORDER   GROUP         TARGET   DOMAIN      STATE     REASON
@@ -317,7 +312,7 @@ mod tests {
             json_patch::merge(&mut object, &change);
             let target = Target::new(&CLUSTER_DEPLOYMENT, "v1", object);
             let outlook = Outlook { target, controller, ..outlook("a", "one", hub) };
-            let rows = plan(&[], &flags(1, None), &[outlook]).rows;
+            let rows = plan(&[], &flags(1, None), &[outlook]).0;
             assert!(rows[0].state == state && rows[0].reason.starts_with(reason), "{state} {reason}: {rows:?}");
             assert_eq!(rows[0].reason.is_empty(), reason.is_empty(), "{rows:?}");
         }
@@ -326,7 +321,7 @@ mod tests {
     #[test]
     fn a_canary_that_cannot_be_asked_about_leaves_the_rest() {
         let outlooks = [outlook("a", "one", vec![]), outlook("z", "two", vec![])];
-        let rows = plan(&canaries("z", &outlooks), &flags(2, None), &outlooks[..1]).rows;
+        let rows = plan(&canaries("z", &outlooks), &flags(2, None), &outlooks[..1]).0;
         assert_eq!((rows.len(), rows[0].position), (1, Some(1)));
     }
 
@@ -334,11 +329,11 @@ mod tests {
     fn an_estimate_counts_rounds_and_the_pace_of_starts() {
         let outlooks: Vec<Outlook> = (0..41).map(|at| outlook(&format!("c{at:02}"), "one", vec![])).collect();
         let groups = canaries("c00", &outlooks);
-        let minutes = |flags: &RolloutFlags| plan(&groups, flags, &outlooks).lasts.as_secs() / 60;
+        let minutes = |flags: &RolloutFlags| plan(&groups, flags, &outlooks).1.as_secs() / 60;
         assert_eq!(minutes(&RolloutFlags::default()), 5 + 2 + 2 * 5);
         assert_eq!(minutes(&flags(40, None)), 5 + 2 + 5);
         // The first of the rest starts when the canary has proven itself.
         assert_eq!(minutes(&flags(40, Some(1))), 5 + 2 + 39 + 5);
-        assert_eq!(plan(&[], &flags(40, Some(1)), &[]).lasts, Duration::ZERO);
+        assert_eq!(plan(&[], &flags(40, Some(1)), &[]).1, Duration::ZERO);
     }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn run(
     let mut query = parse(kinds, &args.targets, Flags::new(hub_args, args.all))?;
     let now = time::now();
     let options = Options::read(kinds, &args.rollout, &now, &mut query)?;
-    let end = args.time.resolve(&now, options.as_ref().and_then(Options::not_before))?;
+    let end = args.time.resolve(&now, options.as_ref().and_then(|options| options.hours.not_before))?;
     if let Some(options) = &options {
         options.check(&query, end, force)?;
     }

@@ -47,7 +47,7 @@ pub(crate) async fn run(
     let rollout = draft::object(name, spec);
     let mut summary = summary(intent.power, &rollout, found.len(), &groups);
     if args.write.dry_run != DryRun::Client {
-        guard::check(hub, rollout.metadata.name.as_deref().unwrap_or_default(), args.rollout.paused, options.rival())
+        guard::check(hub, rollout.metadata.name.as_deref().unwrap_or_default(), args.rollout.paused, options.row.rival)
             .await?;
     }
     summary.extend(totals(request, plans.iter().flatten()).await);

@@ -2,7 +2,7 @@
 
 use jiff::{Timestamp, Zoned};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use shared::kinds::{Intent, Kinds, Rival, TargetKind};
+use shared::kinds::{Intent, Kinds, TargetKind};
 use shared::rollout::api::{PowerRolloutSpec, Targets};
 use shared::rollout::draft::{self, MAX_NAMES, by_labels};
 use shared::rollout::selector;
@@ -18,7 +18,7 @@ use crate::error::{Problem, RolloutError};
 pub(crate) struct Options<'a> {
     pub(crate) flags: &'a RolloutFlags,
     pub(crate) hours: Hours,
-    row: &'static TargetKind,
+    pub(crate) row: &'static TargetKind,
     /// The first flag, for messages.
     flag: &'static str,
     canaries: Vec<Canary>,
@@ -39,16 +39,6 @@ impl<'a> Options<'a> {
         let row = of_one_kind(kinds, flag, query)?;
         let (hours, canaries) = (flags.hours(now)?, canary::read(&flags.canary)?);
         Ok(Some(Self { flags, hours, row, flag, canaries }))
-    }
-
-    /// When the first target may start, if that is later than now.
-    pub(crate) fn not_before(&self) -> Option<Timestamp> {
-        self.hours.not_before
-    }
-
-    /// Another controller that changes the targets.
-    pub(crate) fn rival(&self) -> Option<&'static Rival> {
-        self.row.rival
     }
 
     /// What a rollout that is created cannot have.

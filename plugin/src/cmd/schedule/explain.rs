@@ -12,7 +12,7 @@ use view::target::place;
 use super::next_text;
 use crate::cli::schedule::ExplainArgs;
 use crate::cli::{HubArgs, ReportOutput};
-use crate::cmd::status::described;
+use crate::cmd::status::{described, table_below};
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, ScheduleError};
 use crate::output;
@@ -129,11 +129,8 @@ fn lines(
     let mut fields = vec![("Governed by", Some(governs)), ("Next edge", next)];
     fields.extend(obstacles.iter().map(|text| ("Now", Some(text.clone()))));
     let mut lines = described(what, NAMES, &fields, ("", None));
-    if schedules.len() > 1 {
-        let others = schedules.iter().skip(1).map(|(state, why)| vec![full(state), why.clone()]);
-        lines.push(String::new());
-        lines.extend(output::table(&["OTHER SCHEDULE", "WHY NOT"], others));
-    }
+    let others = schedules.iter().skip(1).map(|(state, why)| vec![full(state), why.clone()]);
+    lines.extend(table_below(&["OTHER SCHEDULE", "WHY NOT"], others));
     lines
 }
 

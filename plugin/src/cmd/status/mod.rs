@@ -163,3 +163,12 @@ pub(in crate::cmd) fn described(
     };
     std::iter::once(output::one_line(name)).chain(fields.iter().filter_map(line)).collect()
 }
+
+/// A table behind an empty line; nothing without rows.
+pub(in crate::cmd) fn table_below(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return Vec::new();
+    }
+    std::iter::once(String::new()).chain(output::table(head, rows)).collect()
+}

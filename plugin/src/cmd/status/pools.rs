@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use view::age::age;
 use view::pool::{PoolMember, PoolState};
 
+use super::table_below;
 use crate::output;
 
 static POOL: [&str; 8] =
@@ -45,10 +46,7 @@ pub(super) fn tables(records: &[&PoolState], namespaces: bool, headers: bool, no
     });
     let head = |all: &'static [&'static str]| if headers { all } else { &[] };
     let mut lines = output::table(head(&POOL[usize::from(!namespaces)..]), pools);
-    if records.iter().any(|pool| !pool.clusters.is_empty()) {
-        lines.push(String::new());
-        lines.extend(output::table(head(&CLUSTER), clusters));
-    }
+    lines.extend(table_below(head(&CLUSTER), clusters));
     lines
 }
 

@@ -9,8 +9,8 @@ use view::age::age;
 use view::lines::{GROUPS, MEMBERS, groups, members};
 use view::rollout::{RolloutState, time};
 
-use super::{Render, Style, described};
-use crate::output::{self, Color};
+use super::{Render, Style, described, table_below};
+use crate::output::Color;
 use crate::wait;
 
 /// The width of the names in front of the values.
@@ -22,13 +22,9 @@ impl Render for RolloutState {
         let color = color(self).filter(|_| style.colors);
         let name = POWER_ROLLOUT.kind.full_name(&self.name);
         let mut lines = described(&name, NAMES, &fields(self, style.now), ("Phase", color));
-        if !self.status.groups.is_empty() {
-            lines.push(String::new());
-            lines.extend(output::table(&GROUPS, groups(self).map(Vec::from)));
-        }
+        lines.extend(table_below(&GROUPS, groups(self).map(Vec::from)));
+        lines.extend(table_below(&MEMBERS, members(self).map(Vec::from)));
         if !self.status.targets.is_empty() {
-            lines.push(String::new());
-            lines.extend(output::table(&MEMBERS, members(self).map(Vec::from)));
             let total = self.status.total.and_then(|total| usize::try_from(total).ok());
             lines.extend(total.and_then(|total| and_more(total.saturating_sub(self.status.targets.len()))));
         }

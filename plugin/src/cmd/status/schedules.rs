@@ -6,8 +6,7 @@ use shared::text::quoted;
 use view::age::{age, local};
 use view::schedule::ScheduleState;
 
-use super::{Render, Style, described};
-use crate::output;
+use super::{Render, Style, described, table_below};
 
 /// The width of the names in front of the values.
 const NAMES: usize = 12;
@@ -39,14 +38,11 @@ impl Render for ScheduleState {
         let unmet = status.conditions.iter().filter(|condition| condition.status == "False");
         fields.extend(unmet.map(|one| ("Condition", Some(format!("{} is False: {}", one.type_, one.message)))));
         let mut lines = described(&self.full_name(), NAMES, &fields, ("", None));
-        if !status.next.is_empty() {
-            let edge = |edge: &NextEdge| {
-                let times = [local(edge.at.0, &spec.time_zone), format::seconds(edge.at.0)];
-                [edge.power.to_string()].into_iter().chain(times).chain([edge.source.clone()]).collect()
-            };
-            lines.push(String::new());
-            lines.extend(output::table(&["NEXT", "AT", "UTC", "SOURCE"], status.next.iter().map(edge)));
-        }
+        let edge = |edge: &NextEdge| {
+            let times = [local(edge.at.0, &spec.time_zone), format::seconds(edge.at.0)];
+            [edge.power.to_string()].into_iter().chain(times).chain([edge.source.clone()]).collect()
+        };
+        lines.extend(table_below(&["NEXT", "AT", "UTC", "SOURCE"], status.next.iter().map(edge)));
         lines
     }
 }

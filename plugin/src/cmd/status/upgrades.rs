@@ -9,8 +9,8 @@ use shared::text;
 use view::age::age;
 use view::upgrade::{Member, UpgradeState};
 
-use super::{Render, Style, described};
-use crate::output::{self, Color};
+use super::{Render, Style, described, table_below};
+use crate::output::Color;
 
 /// The width of the names in front of the values.
 const NAMES: usize = 11;
@@ -41,14 +41,11 @@ impl Render for UpgradeState {
         let name = CLUSTER_GROUP_UPGRADE.kind.full_name(self.name());
         let color = color(self.phase).filter(|_| style.colors);
         let mut lines = described(&name, NAMES, &fields, ("State", color));
-        if !self.members.is_empty() {
-            let row = |one: &Member| {
-                let batch = one.batch.map(|batch| batch.to_string()).unwrap_or_default();
-                vec![one.name.clone(), batch, one.state.clone(), one.policy.clone().unwrap_or_default()]
-            };
-            lines.push(String::new());
-            lines.extend(output::table(&["CLUSTER", "BATCH", "STATE", "POLICY"], self.members.iter().map(row)));
-        }
+        let row = |one: &Member| {
+            let batch = one.batch.map(|batch| batch.to_string()).unwrap_or_default();
+            vec![one.name.clone(), batch, one.state.clone(), one.policy.clone().unwrap_or_default()]
+        };
+        lines.extend(table_below(&["CLUSTER", "BATCH", "STATE", "POLICY"], self.members.iter().map(row)));
         lines
     }
 }

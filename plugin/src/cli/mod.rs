@@ -9,7 +9,6 @@ pub(crate) mod rollout;
 pub(crate) mod savings;
 pub(crate) mod schedule;
 pub(crate) mod time;
-pub(crate) mod ui;
 pub(crate) mod values;
 
 use std::ffi::OsString;
@@ -27,7 +26,6 @@ use self::rollout::{RolloutArgs, RolloutFlags};
 use self::savings::SavingsArgs;
 use self::schedule::ScheduleArgs;
 use self::time::TimeFlags;
-use self::ui::UiArgs;
 pub(crate) use self::values::{
     ActOutput, Completer, DryRun, Include, ReportOutput, StatusOutput, VersionOutput, WriteFlags,
 };
@@ -192,6 +190,23 @@ pub(crate) struct StatusArgs {
     /// Do not print headers
     #[arg(long)]
     pub(crate) no_headers: bool,
+}
+
+/// Flags of `ui`.
+#[derive(Debug, Args)]
+pub(crate) struct UiArgs {
+    /// Type of the targets [default: all clusters of the namespace]
+    #[arg(value_name = "TYPE")]
+    pub(crate) kind: Option<String>,
+    /// Port on 127.0.0.1 [default: random]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub(crate) port: u16,
+    /// Print the URL, and open no browser
+    #[arg(long)]
+    pub(crate) no_open: bool,
+    /// Serve the page without actions
+    #[arg(long)]
+    pub(crate) read_only: bool,
 }
 
 /// Flags of `version`.

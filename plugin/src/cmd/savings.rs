@@ -1,15 +1,16 @@
 //! `savings`: what sleep has avoided.
 
-use std::io::{IsTerminal, stdout};
+use std::io::{self, IsTerminal, stdout};
 use std::path::Path;
 
+use hub::HubClient;
 use jiff::Timestamp;
 use serde_json::json;
 use shared::annotation::format;
 use shared::duration::hours;
 use shared::kinds::Kinds;
 use shared::savings::period::Period;
-use shared::savings::prices::Prices;
+use shared::savings::prices::{MAX_BYTES, Prices};
 use shared::savings::report::{self, By, Reported, Row};
 use view::savings::reported;
 use view::target::TargetState;
@@ -20,7 +21,7 @@ use crate::cli::{HubArgs, time};
 use crate::connect::connect;
 use crate::error::{Exit, Problem, UsageError};
 use crate::output::{self, nothing_found};
-use crate::read::prices;
+use crate::read;
 use crate::select::{Flags, parse};
 
 /// Cells of a bar.
@@ -52,7 +53,7 @@ pub(crate) async fn run(kinds: Kinds, args: &SavingsArgs, hub_args: &HubArgs) ->
         let checked = check(path, &targets)?;
         return Ok(Exit::of(exits.into_iter().chain((checked != Exit::Done).then_some(checked))));
     }
-    let prices = prices::prices(&hub, args.prices.as_deref()).await?;
+    let prices = prices(&hub, args.prices.as_deref()).await?;
     let period = args.month.map_or_else(|| Period::last_days(args.since, now), Period::Month);
     let (rows, total) = report::rows(&targets, &args.by, period, prices.as_ref(), now);
     let report = Report { rows, total, prices, period, now };
@@ -79,9 +80,33 @@ struct Report {
     now: Timestamp,
 }
 
+/// The prices of a file. The second result has what is wrong with its lines.
+///
+/// # Errors
+/// When the file cannot be read.
+fn of_file(path: &Path) -> Result<Result<Prices, Vec<String>>, Problem> {
+    let text = read::file(path, MAX_BYTES);
+    Ok(Prices::read(&text.map_err(Problem::io(format!("read prices from {}", path.display())))?))
+}
+
+/// The prices of a file, or else of the hub; none if it has none. Prices of the hub that cannot be used are warned of.
+///
+/// # Errors
+/// When the file cannot be read, or a line of it is wrong.
+async fn prices(hub: &HubClient, file: Option<&Path>) -> Result<Option<Prices>, Problem> {
+    if let Some(path) = file {
+        let prices = of_file(path)?.map_err(|errors| io::Error::new(io::ErrorKind::InvalidData, errors.join("; ")));
+        return Ok(Some(prices.map_err(Problem::io(format!("use prices of {}", path.display())))?));
+    }
+    Ok(view::savings::prices(hub).await.unwrap_or_else(|why| {
+        output::warning(&why);
+        None
+    }))
+}
+
 /// Names what is wrong with a file, and the machines of these targets that it has no price for.
 fn check(path: &Path, targets: &[Reported]) -> Result<Exit, Problem> {
-    let prices = match prices::of_file(path)? {
+    let prices = match of_file(path)? {
         Ok(prices) => prices,
         Err(errors) => {
             for error in errors {

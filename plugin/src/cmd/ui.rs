@@ -16,8 +16,7 @@ use tokio::signal::ctrl_c;
 use tokio::sync::mpsc;
 use view::{Query, Row};
 
-use crate::cli::HubArgs;
-use crate::cli::ui::UiArgs;
+use crate::cli::{HubArgs, UiArgs};
 use crate::connect::{flags, pinned};
 use crate::error::{Exit, Problem, UsageError};
 use crate::output;

@@ -2,7 +2,6 @@
 
 pub(crate) mod fdb;
 pub(crate) mod kinds_file;
-pub(crate) mod prices;
 pub(crate) mod reverts;
 pub(crate) mod untouched;
 pub(crate) mod wake;

@@ -1,9 +1,8 @@
 //! Targets as they are named on the command line: a query for the hub.
 
-mod whole;
-
-use hub::is_name;
+use hub::{is_name, is_namespace};
 use shared::kinds::{Kinds, ShownKind, TargetKind};
+use view::resolve::NAMESPACE;
 use view::{Namespaces, ObjectName, Query, Row};
 
 use crate::cli::{COMMANDS, HubArgs};
@@ -116,7 +115,7 @@ pub(crate) fn parse(kinds: Kinds, words: &[String], flags: Flags<'_>) -> Result<
     if flags.all_namespaces {
         return Err(UsageError::NameInAllNamespaces);
     }
-    if let Some(name) = whole::named(words)? {
+    if let Some(name) = whole_namespace(words)? {
         let namespace = Namespaces::Whole(name);
         return Ok(Query { kinds: rows(&kinds.in_namespace()), namespace, is_typed: true, ..Query::default() });
     }
@@ -131,6 +130,30 @@ pub(crate) fn parse(kinds: Kinds, words: &[String], flags: Flags<'_>) -> Result<
         _ => words.iter().map(|word| named(kinds, word)).collect::<Result<Vec<_>, _>>()?,
     };
     Ok(Query { names: unique(names), ..Query::default() })
+}
+
+/// The namespace that the words name as a whole, if they name one: `ns/shop` or `ns shop`.
+///
+/// # Errors
+/// When it is not alone, or its name is none.
+fn whole_namespace(words: &[String]) -> Result<Option<String>, UsageError> {
+    let slashed = |word: &String| {
+        word.split_once('/').filter(|(type_, _)| NAMESPACE.is_named(type_)).map(|(_, name)| name.to_owned())
+    };
+    let name = match words {
+        [word] => slashed(word),
+        [type_, name] if NAMESPACE.is_named(type_) => Some(name.clone()),
+        [type_, _, _, ..] if NAMESPACE.is_named(type_) => return Err(UsageError::NamespaceAlone(type_.clone())),
+        _ => None,
+    };
+    match name {
+        Some(name) if is_namespace(&name) => Ok(Some(name)),
+        Some(name) => Err(UsageError::NotAName(name)),
+        None => match words.iter().find(|word| slashed(word).is_some()) {
+            Some(word) => Err(UsageError::NamespaceAlone(word.clone())),
+            None => Ok(None),
+        },
+    }
 }
 
 fn query(kinds: Kinds, words: &[String], selector: &str, flags: Flags<'_>) -> Result<Query, UsageError> {

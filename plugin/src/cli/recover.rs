@@ -52,14 +52,8 @@ pub(crate) struct GroupArgs {
     /// IDs of process groups, or the names that their Pods had
     #[arg(value_name = "ID | POD", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) groups: Vec<String>,
-    /// The cluster.
-    #[arg(
-        long,
-        short = 'c',
-        value_name = "NAME",
-        value_parser = NonEmptyStringValueParser::new(),
-        help = "FoundationDBCluster; optional with Pod names, which imply it"
-    )]
+    /// FoundationDBCluster; optional with Pod names, which imply it
+    #[arg(long, short = 'c', value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) fdb_cluster: Option<String>,
     /// All suspended groups of this class
     #[arg(long, value_name = "CLASS", value_parser = NonEmptyStringValueParser::new())]

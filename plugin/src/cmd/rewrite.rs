@@ -12,7 +12,7 @@ use crate::error::Problem;
 use crate::output::warned;
 
 /// How often an object is read again because another client wrote it in between.
-const ATTEMPTS: u32 = 5;
+pub(super) const ATTEMPTS: u32 = 5;
 
 /// A patch, and the message once it is written; none if nothing changes.
 pub(super) type Step = Option<(Value, String)>;

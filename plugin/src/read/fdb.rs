@@ -74,9 +74,9 @@ pub(crate) fn read(object: &Value) -> Result<FoundationDBCluster, Problem> {
     FoundationDBCluster::deserialize(object).map_err(Problem::unreadable)
 }
 
-/// The clusters of a namespace or of all. None where the operator is not installed.
-pub(crate) async fn clusters(hub: &HubClient, namespace: Option<&str>, labels: &str) -> Result<Vec<Value>, HubError> {
-    Ok(hub.list(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), namespace, "", labels).await?.items)
+/// The clusters of a namespace or of all.
+pub(crate) async fn clusters(hub: &HubClient, namespace: Option<&str>) -> Result<Vec<Value>, HubError> {
+    Ok(hub.list(Resource::preferred(&FOUNDATIONDB_CLUSTER.kind), namespace, "", "").await?.items)
 }
 
 /// The cluster as messages name it.

@@ -101,7 +101,7 @@ async fn groups(args: &HubArgs, cluster: Option<&str>) -> Vec<String> {
         return suspended(&observation.facts()).into_iter().map(|group| group.process_group_id.clone()).collect();
     }
     let mut pods = Vec::new();
-    for object in clusters(&hub, Some(&namespace), "").await.unwrap_or_default() {
+    for object in clusters(&hub, Some(&namespace)).await.unwrap_or_default() {
         let Ok(observation) = DatabaseSnapshot::around(&hub, &namespace, object).await else { continue };
         pods.extend(
             suspended(&observation.facts()).into_iter().filter_map(|group| observation.cluster.pod_name(group)),

@@ -15,10 +15,8 @@ use view::target::{Target, get_companion};
 use super::report::{Done, Outcome, Reporter};
 use crate::cli::DryRun;
 use crate::cmd::power_plan::{PlanResult, PowerRequest, TargetPlan};
+use crate::cmd::rewrite::ATTEMPTS;
 use crate::error::{Exit, Failure, Problem};
-
-/// How often an object is read again because another client wrote it in between.
-const ATTEMPTS: u32 = 5;
 
 /// How targets are written.
 pub(super) struct Writer<'a> {

@@ -120,7 +120,7 @@ async fn cluster(
     }
     let GroupSelection::Named(names) = selection else { return Err(FdbError::NeedsCluster("that").into()) };
     let namespace = (!everywhere).then_some(hub.namespace.as_str());
-    let all = clusters(hub, namespace, "").await?;
+    let all = clusters(hub, namespace).await?;
     let searched =
         namespace.map_or_else(|| "of any namespace".to_owned(), |namespace| format!("in namespace {namespace}"));
     owner(&all, names, &searched)

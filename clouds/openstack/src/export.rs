@@ -99,13 +99,14 @@ mod tests {
     use shared::cloud::ClusterRef;
 
     use super::*;
+    use crate::testing::test_project;
 
     fn project() -> Project {
         let port = json!({
             "id": "port-1", "name": "demo-master-0-0", "network_id": "own", "mac_address": "fa:16:3e:00:00:01",
             "device_id": "", "fixed_ips": [{"subnet_id": "s", "ip_address": "10.0.0.7"}], "security_groups": ["group-1"],
         });
-        Project::for_tests(vec![serde_json::from_value(port).unwrap()], Vec::new())
+        test_project(vec![serde_json::from_value(port).unwrap()], Vec::new())
     }
 
     fn instance() -> Value {

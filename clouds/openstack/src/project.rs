@@ -104,39 +104,3 @@ impl Project {
         self.groups.iter().any(|group| group.id == *id)
     }
 }
-
-#[cfg(test)]
-impl Project {
-    /// With the flavor `m1.small`, another one that is large, and the network `own`.
-    pub(crate) fn for_tests(ports: Vec<Port>, floating_ips: Vec<FloatingIp>) -> Self {
-        let id = |id: &str| Id::try_from(id.to_owned()).unwrap();
-        let flavor = |id: &str, name: &str, ram| Flavor {
-            id: id.to_owned(),
-            name: name.to_owned(),
-            ram,
-            vcpus: 1,
-            disk: 1,
-            ephemeral: 0,
-            extra_specs: crate::wire::ExtraSpecs::default(),
-        };
-        let flavors = vec![flavor("flavor-1", "m1.small", 64), flavor("flavor-2", "m1.replaced", 8192)];
-        let networks = vec![
-            Network { id: id("own"), project_id: "p".to_owned() },
-            Network { id: id("shared"), project_id: "admin".to_owned() },
-        ];
-        let surroundings = Arc::new(Surroundings { flavors, networks, keys: Vec::new(), charges: Vec::new() });
-        let (servers, images, groups) = (Vec::new(), Vec::new(), Vec::new());
-        Self {
-            id: id("p"),
-            begun: Instant::now(),
-            version: 100,
-            servers,
-            ports,
-            floating_ips,
-            images,
-            groups,
-            surroundings,
-            charges: Vec::new(),
-        }
-    }
-}

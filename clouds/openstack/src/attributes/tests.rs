@@ -5,6 +5,7 @@ use shared::record::Format as _;
 
 use super::*;
 use crate::project::Project;
+use crate::testing::test_project;
 
 const SERVER: &str = "5d0f3f2e-0000-4000-8000-000000000001";
 
@@ -52,7 +53,7 @@ pub(crate) fn project(ports: Vec<wire::Port>) -> Project {
         {"id": "f2", "port_id": null, "fixed_ip_address": null},
         {"id": "f3", "port_id": "elsewhere", "fixed_ip_address": "10.0.0.9", "floating_ip_address": "203.0.113.3"},
     ]);
-    Project::for_tests(ports, serde_json::from_value(floating).unwrap())
+    test_project(ports, serde_json::from_value(floating).unwrap())
 }
 
 /// A port that Nova has made goes with its server: all that its owner has given it is asked for again.

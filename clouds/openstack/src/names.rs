@@ -25,7 +25,7 @@ const MAX_ID: usize = 64;
 
 /// The ID of an OpenStack resource: letters, digits, `-` and `_`, also in answers and records, which are untrusted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "String")]
 pub(crate) struct Id(String);
 
 impl Id {
@@ -44,20 +44,8 @@ impl TryFrom<String> for Id {
     }
 }
 
-impl From<Id> for String {
-    fn from(id: Id) -> Self {
-        id.0
-    }
-}
-
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl AsRef<str> for Id {
-    fn as_ref(&self) -> &str {
-        self.as_str()
     }
 }

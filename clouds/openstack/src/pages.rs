@@ -52,7 +52,7 @@ macro_rules! have_markers {
     ($($item:ty: $($field:ident).+;)*) => {
         $(impl HasMarker for $item {
             fn marker(&self) -> &str {
-                AsRef::<str>::as_ref(&self.$($field).+)
+                self.$($field).+.as_str()
             }
         })*
     };

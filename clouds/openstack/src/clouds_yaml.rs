@@ -155,8 +155,6 @@ impl Auth {
     fn by_password(&self) -> Result<(Value, String), String> {
         let mut user = self.user()?;
         let password = self.password.as_ref().ok_or("auth.password is missing")?;
-        let account = format!("{user}");
-        user["password"] = json!(password);
         let project = match (&self.project_id, &self.project_name) {
             (Some(id), _) => json!({"id": id}),
             (None, Some(name)) => {
@@ -164,7 +162,8 @@ impl Auth {
             }
             (None, None) => return Err("auth.project_name is missing".to_owned()),
         };
-        let account = format!("{account} {project}");
+        let account = format!("{user} {project}");
+        user["password"] = json!(password);
         let auth = json!({
             "identity": {"methods": ["password"], "password": {"user": user}},
             "scope": {"project": project},

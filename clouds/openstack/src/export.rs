@@ -9,8 +9,7 @@ use shared::read::{self, Limits};
 use shared::text::sanitize_to;
 
 use crate::attributes::{Attributes, Port};
-use crate::names::Id;
-use crate::names::{CLUSTER_KEY, image_name, tag};
+use crate::names::{CLUSTER_KEY, Id, image_name, tag};
 use crate::project::Project;
 use crate::wire;
 

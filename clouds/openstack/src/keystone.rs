@@ -111,8 +111,7 @@ impl Session {
             Service::Network => &self.network,
             Service::Image => &self.image,
         };
-        let url = format!("{}{path}", base.as_str().trim_end_matches('/'));
-        Url::parse(&url).map_err(|_| invalid(format!("{path} makes no URL")))
+        below(base, path)
     }
 }
 

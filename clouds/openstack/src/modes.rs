@@ -32,8 +32,8 @@ pub(crate) enum Mode {
 
 /// A driver for the clusters of a project that sleep in one mode next.
 pub(crate) struct Modes {
-    planner: Arc<Planner<Driver>>,
-    mode: Mode,
+    pub(crate) planner: Arc<Planner<Driver>>,
+    pub(crate) mode: Mode,
 }
 
 /// Whether shelving moves these servers, if they have no record. A sleep by snapshot refuses a shelved server by name.
@@ -47,10 +47,6 @@ fn may_shelve(mode: Mode, verb: Option<Verb>, servers: &[&Server]) -> bool {
 }
 
 impl Modes {
-    pub(crate) fn new(planner: Arc<Planner<Driver>>, mode: Mode) -> Self {
-        Self { planner, mode }
-    }
-
     /// The cluster's servers by the last list, if shelving moves it.
     async fn shelving<'a>(
         &'a self,

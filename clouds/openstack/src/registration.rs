@@ -71,7 +71,7 @@ impl Platform for OpenStack {
 
     async fn connect(&self, account: &Entry, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
         let planner = self.driver(account, secrets)?;
-        Ok(Arc::new(Modes::new(planner, account.mode)) as Arc<dyn Driver>)
+        Ok(Arc::new(Modes { planner, mode: account.mode }) as Arc<dyn Driver>)
     }
 }
 

@@ -15,8 +15,7 @@ use crate::attributes::{Attributes, CYCLE_KEY, GroupKind, Port, Volume, describe
 use crate::failures::{failure, has_status, is_own_word, not_done, refused_if};
 use crate::keystone::Service::{self, Compute, Network};
 use crate::lists::groups_now;
-use crate::names::Id;
-use crate::names::{image_name, tag};
+use crate::names::{Id, image_name, tag};
 use crate::project::Project;
 use crate::wire::Group;
 

@@ -241,7 +241,8 @@ async fn shelved(servers: &[Value]) -> (Modes, Arc<Planner<Driver>>, Target) {
     let account = account(&MemoryLimit::default(), "tenant", url, "user");
     let planner = Arc::new(Planner::new(Driver::new(account, "domain".into()), Duration::from_mins(20)));
     let cluster = ClusterRef { infra_id: "demo".to_owned(), desired: Power::Hibernating, ..ClusterRef::default() };
-    (Modes::new(planner.clone(), Mode::Shelve), planner, Target { cluster, ledger: Arc::new(TestLedger::default()) })
+    let modes = Modes { planner: planner.clone(), mode: Mode::Shelve };
+    (modes, planner, Target { cluster, ledger: Arc::new(TestLedger::default()) })
 }
 
 fn with(id: &str, status: &str, task: Option<&str>) -> Value {

@@ -54,20 +54,14 @@ pub trait Cloud: Send + Sync {
     ///
     /// # Errors
     /// Why a cluster cannot wake by it.
-    fn imported(&self, cluster: &ClusterRef, text: &str) -> Option<Result<Machines<Self::Attributes>, String>> {
-        let _ = (cluster, text);
-        None
-    }
+    fn imported(&self, cluster: &ClusterRef, text: &str) -> Option<Result<Machines<Self::Attributes>, String>>;
     /// A sealed record in another program's format, by which that program can wake the cluster.
     fn exported(&self, record: &Record<Self::Attributes>) -> Option<String> {
         let _ = record;
         None
     }
     /// The status of any image of the account, by the last list.
-    fn image(&self, id: &str) -> Option<ImageStatus> {
-        let _ = id;
-        None
-    }
+    fn image(&self, id: &str) -> Option<ImageStatus>;
     /// The part of the memory by this name, for what is built of a cluster's lists or of its record.
     fn charge(&self, part: &str) -> Charge;
     fn now(&self) -> Timestamp;
@@ -246,7 +240,6 @@ pub enum ImageStatus {
 
 /// One request. What has no name is the ID of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Request<A> {
     Pause(String),
     /// Makes a halted server run, whichever way it was halted.

@@ -105,7 +105,7 @@ impl<A: Attributes> MachineFacts<'_, A> {
     /// An image that is ready carries a tag, and a copy of the entry, before the record is sealed.
     fn described(&self, entry: &Machine<A>) -> Step<A> {
         let Some(image) = self.survey.image(entry) else { return Step::Wait };
-        let copy = self.survey.copy(self.survey.names(), self.view.name, image, entry);
+        let copy = self.survey.copy(self.view.name, image, entry);
         if image.is_tagged && image.copy.as_ref() == Some(&copy) {
             return Step::Ready;
         }

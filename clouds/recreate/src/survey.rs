@@ -139,9 +139,7 @@ impl<A> View<'_, A> {
 impl<A: Attributes> Survey<A> {
     /// Every machine that a server or the record names, by name.
     pub fn views(&self) -> Vec<View<'_, A>> {
-        let recorded = self.record.iter().flat_map(|(record, _)| record.machines.keys());
-        let names: BTreeSet<&String> = recorded.chain(self.servers.iter().map(|server| self.machine(server))).collect();
-        names.into_iter().filter_map(|name| self.view(name)).collect()
+        self.names().into_iter().filter_map(|name| self.view(name)).collect()
     }
 
     /// Finds out which machine each server is: by its ID or mark if the record knows them, whatever it is called now.
@@ -295,13 +293,14 @@ impl<A: Attributes> Survey<A> {
             && !self.images.iter().any(saving)
     }
 
-    pub fn names(&self) -> BTreeSet<String> {
+    fn names(&self) -> BTreeSet<&String> {
         let recorded = self.record.iter().flat_map(|(record, _)| record.machines.keys());
-        recorded.chain(self.servers.iter().map(|server| self.machine(server))).cloned().collect()
+        recorded.chain(self.servers.iter().map(|server| self.machine(server))).collect()
     }
 
     /// The copy that an image of a machine has to carry.
-    pub fn copy(&self, all: BTreeSet<String>, machine: &str, image: &Image, entry: &Machine<A>) -> String {
+    pub fn copy(&self, machine: &str, image: &Image, entry: &Machine<A>) -> String {
+        let all = self.names().into_iter().cloned().collect();
         let copy = EntryCopy::of(&self.cluster, all, machine, &image.id, entry);
         // An entry that is too long has no copy: the record holds it.
         copy.bounded_text().unwrap_or_default()
@@ -318,10 +317,8 @@ impl<A: Attributes> Survey<A> {
 
     /// The requests that mark at most so many of them as ours.
     pub fn undescribed(&self, most: usize) -> Vec<(String, InstanceState, Request<A>)> {
-        let mut unowned = self.unowned().take(most).peekable();
-        let all = if unowned.peek().is_some() { self.names() } else { BTreeSet::new() };
-        let requests = unowned.map(|(name, entry, image)| {
-            let copy = self.copy(all.clone(), name, image, entry);
+        let requests = self.unowned().take(most).map(|(name, entry, image)| {
+            let copy = self.copy(name, image, entry);
             (name.clone(), InstanceState::Stopped, Request::Describe(image.clone(), copy))
         });
         requests.collect()

@@ -51,12 +51,6 @@ struct QueuedItem<T> {
     leaves: Instant,
 }
 
-enum Next {
-    Due,
-    Wait(Instant),
-    Done,
-}
-
 impl<R> Reply<R> {
     /// Whether the caller still waits.
     pub fn is_wanted(&self) -> bool {
@@ -121,31 +115,30 @@ impl<T: Send + 'static> Batcher<T> {
             drop(state);
             drop(lost);
         });
-        loop {
-            match self.next() {
-                Next::Done => break,
-                Next::Due => {
-                    (self.gate)().await;
-                    tokio::spawn(self.clone().send(self.take()));
-                }
-                Next::Wait(until) => tokio::select! {
-                    () = tokio::time::sleep_until(until) => {}
+        while let Some(leaves) = self.next() {
+            if Instant::now() < leaves {
+                tokio::select! {
+                    () = tokio::time::sleep_until(leaves) => {}
                     () = self.changed.notified() => {}
-                },
+                }
+                continue;
             }
+            (self.gate)().await;
+            tokio::spawn(self.clone().send(self.take()));
         }
         ScopeGuard::into_inner(ended);
     }
 
-    fn next(&self) -> Next {
+    /// When the next batch leaves. Without one, the dispatcher ends.
+    fn next(&self) -> Option<Instant> {
         let mut state = self.state.lock();
         let Some(first) = state.waiting.iter().map(|waiting| waiting.leaves).min() else {
             state.dispatching = false;
-            return Next::Done;
+            return None;
         };
         let due = if state.in_flight > 0 { first + MAX_DELAY } else { first };
         let full = state.waiting.iter().map(|waiting| waiting.weight).sum::<usize>() >= self.most;
-        if full || Instant::now() >= due { Next::Due } else { Next::Wait(due) }
+        Some(if full { Instant::now() } else { due })
     }
 
     /// The next batch, which is in flight from now on.

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use scopeguard::guard;
 use shared::cloud::Priority;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -81,12 +82,15 @@ impl RateLimiter {
     pub async fn acquire_some(&self, priority: Priority, least: u32, most: u32) -> u32 {
         let most = f64::from(most).min(self.burst.floor());
         let least = f64::from(least).min(most);
-        let place = self.line_up(priority);
+        let place = guard(self.line_up(priority), |ticket| {
+            self.state.lock().queue.remove(&ticket);
+            self.changed.notify_waiters();
+        });
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            match self.turn(place.ticket, least, most) {
+            match self.turn(*place, least, most) {
                 Turn::Now(tokens) => return tokens,
                 Turn::Behind => changed.await,
                 Turn::In(pause) => tokio::select! {
@@ -130,12 +134,12 @@ impl RateLimiter {
         state.tokens = (state.tokens - tokens).max(-tokens);
     }
 
-    fn line_up(&self, priority: Priority) -> Place<'_> {
+    fn line_up(&self, priority: Priority) -> Ticket {
         let mut state = self.state.lock();
         let ticket = (priority, state.issued);
         state.issued += 1;
         state.queue.insert(ticket);
-        Place { limiter: self, ticket }
+        ticket
     }
 
     fn turn(&self, ticket: Ticket, least: f64, most: f64) -> Turn {
@@ -170,19 +174,6 @@ impl RateLimiter {
 fn fraction(state: &State, now: Instant) -> f64 {
     let doublings = now.duration_since(state.slowed).as_secs_f64() / RATE_DOUBLING_TIME.as_secs_f64();
     (state.fraction * doublings.min(64.0).exp2()).min(1.0)
-}
-
-/// A place in the queue. Dropping it leaves the queue.
-struct Place<'a> {
-    limiter: &'a RateLimiter,
-    ticket: Ticket,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.limiter.state.lock().queue.remove(&self.ticket);
-        self.limiter.changed.notify_waiters();
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,6 @@ use fair::{FairLimit, FairPermit};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
-use crate::resolver::Resolver;
-
 /// Most proven endpoints that are remembered. At the limit all are forgotten.
 const MAX_ENDPOINTS: usize = 50_000;
 
@@ -119,11 +117,6 @@ impl Dialer {
             proven.clear();
         }
         proven.insert(endpoint);
-    }
-
-    /// Resolves names of a tenant to addresses that may be dialed.
-    pub fn resolver(&self, tenant: Arc<str>) -> Resolver {
-        Resolver::new(tenant, self.clone())
     }
 }
 

@@ -45,12 +45,12 @@ pub struct Endpoint {
 impl Endpoint {
     /// What is connected to, by the addresses that its name has had.
     pub fn new(identity: &impl Hash, resolved: Resolved) -> Self {
-        Self { identity: hash(identity), resolved }
+        Self { identity: KEYS.hash_one(identity), resolved }
     }
 
     /// The same at one address: a name belongs to a tenant, who may have it lead elsewhere.
     pub fn at(&self, address: IpAddr) -> u64 {
-        hash(&(self.identity, address))
+        KEYS.hash_one((self.identity, address))
     }
 
     /// Records the address that has answered and proven its identity; `None` if no address has answered.
@@ -75,10 +75,6 @@ impl Endpoint {
 
 /// Without the keys of this process a tenant could look for an endpoint with the hash of one that is proven.
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-
-fn hash(what: &impl Hash) -> u64 {
-    KEYS.hash_one(what)
-}
 
 #[cfg(test)]
 mod tests {

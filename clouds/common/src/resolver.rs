@@ -72,7 +72,7 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    pub(crate) fn new(tenant: Arc<str>, dialer: Dialer) -> Self {
+    pub fn new(tenant: Arc<str>, dialer: Dialer) -> Self {
         Self { names: GaiResolver::new(), tenant, dialer, hosts: Arc::default() }
     }
 
@@ -125,11 +125,12 @@ mod tests {
     #[tokio::test]
     async fn resolved_addresses_are_checked_however_they_are_written() {
         for host in ["localhost", "127.1", "2130706433", "0x7f.1"] {
-            let resolved = Dialer::default().resolver("tenant".into()).call(host.parse().unwrap()).await;
+            let resolved = Resolver::new("tenant".into(), Dialer::default()).call(host.parse().unwrap()).await;
             let error = resolved.err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{host}: {error}");
         }
-        let found = Dialer::new(Vec::new(), true).resolver("tenant".into()).call("localhost".parse().unwrap()).await;
+        let loopback = Dialer::new(Vec::new(), true);
+        let found = Resolver::new("tenant".into(), loopback).call("localhost".parse().unwrap()).await;
         assert_eq!(found.unwrap().count(), 1);
     }
 

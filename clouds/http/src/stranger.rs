@@ -31,7 +31,7 @@ pub(crate) struct Stranger {
 
 impl Strangers {
     pub(crate) fn new(dialer: Dialer, consumer: Consumer) -> Self {
-        Self { names: dialer.resolver(consumer.tenant.clone()), dialer, consumer }
+        Self { names: Resolver::new(consumer.tenant.clone(), dialer.clone()), dialer, consumer }
     }
 
     /// The tenant's turn for one more call.
@@ -52,12 +52,7 @@ impl Strangers {
 impl Stranger {
     /// When to give up, unless the endpoint has proven its identity.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        (!self.is_expected()).then_some(self.until)
-    }
-
-    /// Whether the one that has answered last has proven who it is: it will be dialed again.
-    fn is_expected(&self) -> bool {
-        self.endpoint.is_expected(&self.dialer)
+        (!self.endpoint.is_expected(&self.dialer)).then_some(self.until)
     }
 
     /// It has given a well-formed answer.

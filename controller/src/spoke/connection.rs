@@ -20,7 +20,7 @@ use tower::{BoxError, ServiceBuilder};
 use super::reader::SpokeClient;
 use super::{Network, Route, config};
 use crate::runtime::slot;
-use cloud_common::{Discretion, Endpoint, Resolved};
+use cloud_common::{Discretion, Endpoint, Resolved, Resolver};
 use fair::Consumer;
 
 const CONNECT: Duration = Duration::from_secs(3);
@@ -86,7 +86,7 @@ fn withhold_token(config: &mut Config, route: &Route<'_>) -> Result<(), &'static
 
 /// kube's own client, with checked addresses and without details about endpoints that have not proven who they are.
 fn connect(config: &Config, network: &Network, tenant: &Arc<str>) -> kube::Result<Client> {
-    let resolver = network.dialer.resolver(tenant.clone());
+    let resolver = Resolver::new(tenant.clone(), network.dialer.clone());
     let resolved = resolver.resolved(config.cluster_url.host().unwrap_or_default());
     let mut tcp = HttpConnector::new_with_resolver(resolver);
     tcp.enforce_http(false);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cloud_common::ChargedValue;
 use futures::FutureExt;
-use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Method, Url};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
@@ -110,7 +110,6 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
     ) -> Result<Answer, CallError> {
         let call = |token: HeaderValue| {
             let (method, url, headers) = (method.clone(), url.clone(), [(AUTHORIZATION, token)]);
-            let headers: [(HeaderName, HeaderValue); 1] = headers;
             async move { self.http.call(priority, method, url, &headers, body).await }.boxed()
         };
         self.tokens.with(call).await

@@ -92,7 +92,7 @@ impl Http {
         let Options { process, tenant, account, authorities, rate } = options;
         let Process { identity, permit, dialer, memory } = process;
         let consumer = Consumer::new(tenant.as_ref().unwrap_or(&account), &*account);
-        let builder = Client::builder()
+        let mut builder = Client::builder()
             .redirect(redirect::Policy::none())
             .retry(retry::never())
             .referer(false)
@@ -101,21 +101,17 @@ impl Http {
             .read_timeout(deadlines.read)
             .timeout(deadlines.all);
         let strangers = tenant.is_some().then(|| Strangers::new(dialer, consumer.clone()));
-        let builder = match &strangers {
+        if let Some(names) = &strangers {
             // HTTP/2 would read megabytes ahead.
-            Some(names) => builder.dns_resolver(names.clone()).no_proxy().http1_only().pool_max_idle_per_host(MAX_IDLE),
-            None => builder,
-        };
+            builder = builder.dns_resolver(names.clone()).no_proxy().http1_only().pool_max_idle_per_host(MAX_IDLE);
+        }
         let memory = memory.of(consumer);
         let mut trusted = memory.charge();
-        let builder = match authorities {
-            None => builder,
-            Some(pem) => {
-                trusted.spend(pem.len()).map_err(|full| full.to_string())?;
-                let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
-                builder.tls_certs_merge(found.ok_or("it has no PEM certificates")?)
-            }
-        };
+        if let Some(pem) = authorities {
+            trusted.spend(pem.len()).map_err(|full| full.to_string())?;
+            let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
+            builder = builder.tls_certs_merge(found.ok_or("it has no PEM certificates")?);
+        }
         // Only a tenant's certificates can make this fail.
         let client = builder.build().map_err(|_| "its certificates cannot be used as authorities")?;
         let (transport, limiter) = (Arc::new(Network(client)), RateLimiter::new(rate.0, rate.1));

@@ -1,12 +1,13 @@
-//! The [`Driver`] for any [`Cloud`].
+//! The [`Driver`] for any [`Cloud`], one for all clusters with the same credentials.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cloud_common::{ChargeGuard, ChargedValue, ListBatcher, Permit};
-use cloud_http::CallError;
+use cloud_common::{ChargeGuard, ChargedValue, ListBatcher, Permit, Pool, Process};
+use cloud_http::{CallError, Http, Options};
 use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -50,6 +51,35 @@ pub struct StopStart<C: Cloud> {
     counts: Mutex<Counts>,
 }
 
+/// One driver for all clusters with the same credentials.
+pub struct Accounts<C: Cloud> {
+    process: Process,
+    pool: Pool<StopStart<C>>,
+}
+
+impl<C: Cloud> Accounts<C> {
+    /// No request is made yet.
+    pub fn new(process: &Process) -> Self {
+        Self { process: process.clone(), pool: Pool::default() }
+    }
+
+    /// The driver for these credentials. `account` is a word for their account, which answers are charged to; `make` puts
+    /// the credentials and the account's client together.
+    pub fn connect<K: Hash>(
+        &self,
+        credentials: K,
+        account: String,
+        make: impl FnOnce(K, Http) -> Result<C, String>,
+    ) -> Result<Arc<dyn Driver>, String> {
+        let driver = self.pool.get(credentials, |credentials| {
+            let (process, account) = (self.process.clone(), account.into());
+            let http = Http::new(Options { process, tenant: None, account, authorities: None, rate: C::RATE })?;
+            Ok::<_, String>(StopStart::new(make(credentials, http)?, self.process.permit.clone()))
+        })?;
+        Ok(driver)
+    }
+}
+
 impl<C: Cloud> StopStart<C> {
     /// No request is made yet.
     pub fn new(cloud: C, permit: Permit) -> Self {
@@ -87,10 +117,9 @@ impl<C: Cloud> StopStart<C> {
     async fn last(&self, cluster: &ClusterRef, verb: Verb) -> Result<Arc<[Machine]>, CloudError> {
         let key = self.cloud.key(cluster)?;
         let seen = self.seen.lock().get(&key).cloned();
-        let priority = verb.priority();
         match seen {
             Some((_, machines, _)) => Ok(machines),
-            None => self.machines(cluster, priority).await,
+            None => self.machines(cluster, verb.priority()).await,
         }
     }
 

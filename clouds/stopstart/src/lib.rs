@@ -5,10 +5,8 @@
 //! accepted it. It keeps accepted calls in memory only: what a restart loses is sent again, which does no harm.
 
 mod accepted;
-mod accounts;
 mod cloud;
 mod driver;
 
-pub use self::accounts::Accounts;
 pub use self::cloud::{Cloud, Failure, ListResult, Machine, Move, Progress, Reason};
-pub use self::driver::StopStart;
+pub use self::driver::{Accounts, StopStart};

@@ -22,27 +22,19 @@ const TOKEN_TTL: Duration = Duration::from_hours(1);
 /// Tokens begin this much before now: clocks differ.
 const CLOCK_SKEW: Duration = Duration::from_secs(30);
 
-/// A service account. It has no `Debug`: it holds a secret.
-#[derive(Hash)]
+/// A service account: the fields of its file that are used. It has no `Debug`: it holds a secret.
+#[derive(Hash, Deserialize)]
 pub(crate) struct ServiceAccount {
-    pub(crate) project: String,
-    pub(crate) email: String,
-    key_id: String,
-    private_key: String,
-}
-
-/// The fields of the file that are used.
-#[derive(Deserialize)]
-struct File {
     r#type: String,
-    #[serde(default)]
-    project_id: String,
-    #[serde(default)]
-    client_email: String,
-    #[serde(default)]
-    private_key_id: String,
+    #[serde(default, rename = "project_id")]
+    pub(crate) project: String,
+    #[serde(default, rename = "client_email")]
+    pub(crate) email: String,
+    #[serde(default, rename = "private_key_id")]
+    key_id: String,
     #[serde(default)]
     private_key: String,
+    /// `None` once it was checked, so that accounts are the same whether their files write Google's own or none.
     universe_domain: Option<String>,
 }
 
@@ -63,23 +55,17 @@ struct Claims<'a> {
 pub(crate) fn parse(text: &str) -> Result<ServiceAccount, String> {
     // Its error would quote the file.
     let malformed = format!("{KEY} is malformed: it must be the JSON key of a service account");
-    let file = read::json::<File>(text.as_bytes(), &Limits::OBJECT).map_err(|_| malformed)?.value;
-    if file.r#type != "service_account" {
-        let found = sanitize_to(&file.r#type, 40);
+    let mut found = read::json::<ServiceAccount>(text.as_bytes(), &Limits::OBJECT).map_err(|_| malformed)?.value;
+    if found.r#type != "service_account" {
+        let found = sanitize_to(&found.r#type, 40);
         return Err(format!(
             "{KEY} has type {found:?}: only a service account's own key (type service_account) is used, because other types run \
              programs or call services that the file names"
         ));
     }
-    if let Some(other) = file.universe_domain.filter(|domain| !domain.is_empty() && domain != UNIVERSE_DOMAIN) {
+    if let Some(other) = found.universe_domain.take().filter(|domain| !domain.is_empty() && domain != UNIVERSE_DOMAIN) {
         return Err(format!("{KEY} has universe_domain {:?}: it has to be {UNIVERSE_DOMAIN}", sanitize_to(&other, 60)));
     }
-    let found = ServiceAccount {
-        project: file.project_id,
-        email: file.client_email,
-        key_id: file.private_key_id,
-        private_key: file.private_key,
-    };
     let fields = [("project_id", &found.project), ("client_email", &found.email), ("private_key", &found.private_key)];
     if let Some((field, _)) = fields.iter().find(|(_, value)| value.is_empty()) {
         return Err(format!("{KEY} has no {field}"));

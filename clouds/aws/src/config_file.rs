@@ -25,44 +25,6 @@ const IGNORED_KEYS: &[&str] = &["output", "region", "sts_regional_endpoints"];
 /// How many profiles may build on one another.
 const MAX_CHAIN: usize = 5;
 
-/// Why a configuration file is refused.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigFileError {
-    /// A line that is no section, no setting and no comment.
-    #[error("aws_config line {0}: expected `[profile]` or `key = value`")]
-    Syntax(usize),
-    /// A key that is not on the list.
-    #[error(
-        "aws_config line {line}: {key} is not supported: the controller accepts only static keys, role_arn, external_id and source_profile"
-    )]
-    Refused {
-        /// Number of the line, from 1.
-        line: usize,
-        /// The key found.
-        key: String,
-    },
-    /// A profile is named that the file does not have.
-    #[error("aws_config: profile {0} is not in this Secret")]
-    NoProfile(String),
-    /// A profile with neither keys nor a role.
-    #[error(
-        "aws_config: profile {0} has neither aws_access_key_id and aws_secret_access_key nor role_arn and source_profile"
-    )]
-    Empty(String),
-    /// Profiles name each other in a circle, or more of them than is sensible.
-    #[error("aws_config: source_profile of {0} is a cycle")]
-    Circle(String),
-}
-
-/// Static keys, and the roles to assume one after the other.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Chain {
-    /// The keys at the root.
-    pub keys: Credentials,
-    /// Roles, the first to be assumed first.
-    pub roles: Vec<Role>,
-}
-
 /// A role to assume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Role {
@@ -76,13 +38,16 @@ pub struct Role {
 
 type Profile = BTreeMap<String, String>;
 
-/// Reads the chain of the profile `default`.
-pub fn read(text: &str) -> Result<Chain, ConfigFileError> {
+/// Reads the static keys at the root of the profile `default`, and the roles to assume one after the other.
+///
+/// # Errors
+/// Why the file is refused.
+pub fn read(text: &str) -> Result<(Credentials, Vec<Role>), String> {
     let profiles = parse(text)?;
     let mut roles = Vec::new();
     let mut name = "default".to_owned();
     for _ in 0..MAX_CHAIN {
-        let profile = profiles.get(&name).ok_or_else(|| ConfigFileError::NoProfile(name.clone()))?;
+        let profile = profiles.get(&name).ok_or_else(|| format!("aws_config: profile {name} is not in this Secret"))?;
         let get = |key: &str| profile.get(key).filter(|value| !value.is_empty()).cloned();
         if let Some(arn) = get("role_arn") {
             roles.insert(0, Role { arn, external_id: get("external_id"), session_name: get("role_session_name") });
@@ -92,15 +57,17 @@ pub fn read(text: &str) -> Result<Chain, ConfigFileError> {
             }
         }
         let (Some(id), Some(secret)) = (get("aws_access_key_id"), get("aws_secret_access_key")) else {
-            return Err(ConfigFileError::Empty(name));
+            let lacks = "neither aws_access_key_id and aws_secret_access_key nor role_arn and source_profile";
+            return Err(format!("aws_config: profile {name} has {lacks}"));
         };
         let keys = Credentials::new(id, secret, get("aws_session_token"), None, "Secret");
-        return Ok(Chain { keys, roles });
+        return Ok((keys, roles));
     }
-    Err(ConfigFileError::Circle("default".to_owned()))
+    // Profiles name each other in a circle, or more of them than is sensible.
+    Err("aws_config: source_profile of default is a cycle".to_owned())
 }
 
-fn parse(text: &str) -> Result<BTreeMap<String, Profile>, ConfigFileError> {
+fn parse(text: &str) -> Result<BTreeMap<String, Profile>, String> {
     let mut profiles: BTreeMap<String, Profile> = BTreeMap::new();
     let mut current = None;
     for (number, line) in (1..).zip(text.lines()) {
@@ -108,23 +75,24 @@ fn parse(text: &str) -> Result<BTreeMap<String, Profile>, ConfigFileError> {
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
+        let malformed = || format!("aws_config line {number}: expected `[profile]` or `key = value`");
         if let Some(section) = line.strip_prefix('[') {
-            let section = section.split_once(']').ok_or(ConfigFileError::Syntax(number))?.0.trim();
+            let section = section.split_once(']').ok_or_else(malformed)?.0.trim();
             let name = section.strip_prefix("profile ").map_or(section, str::trim);
             profiles.entry(name.to_owned()).or_default();
             current = Some(name.to_owned());
             continue;
         }
-        let (key, value) = line.split_once('=').ok_or(ConfigFileError::Syntax(number))?;
+        let (key, value) = line.split_once('=').ok_or_else(malformed)?;
         let key = key.trim().to_ascii_lowercase();
         if IGNORED_KEYS.contains(&key.as_str()) {
             continue;
         }
         if !ALLOWED_KEYS.contains(&key.as_str()) {
-            return Err(ConfigFileError::Refused { line: number, key: printable(&key) });
+            let right = "the controller accepts only static keys, role_arn, external_id and source_profile";
+            return Err(format!("aws_config line {number}: {} is not supported: {right}", printable(&key)));
         }
-        let profile =
-            current.as_ref().and_then(|name| profiles.get_mut(name)).ok_or(ConfigFileError::Syntax(number))?;
+        let profile = current.as_ref().and_then(|name| profiles.get_mut(name)).ok_or_else(malformed)?;
         profile.insert(key, value.trim().to_owned());
     }
     Ok(profiles)
@@ -156,8 +124,8 @@ mod tests {
 
     #[test]
     fn takes_static_keys_of_the_default_profile() {
-        let chain = read(&format!("# mine\n[default]\nregion = us-east-1\n{KEYS}")).unwrap();
-        assert_eq!((chain.keys.access_key_id(), chain.roles.len()), ("AKIA", 0));
+        let (keys, roles) = read(&format!("# mine\n[default]\nregion = us-east-1\n{KEYS}")).unwrap();
+        assert_eq!((keys.access_key_id(), roles.len()), ("AKIA", 0));
     }
 
     #[test]
@@ -166,9 +134,9 @@ mod tests {
             "[default]\nrole_arn = arn:c\nexternal_id = x\nsource_profile = mid\n\
              [profile mid]\nrole_arn = arn:b\nsource_profile = root\n[profile root]\n{KEYS}"
         );
-        let chain = read(&text).unwrap();
-        assert_eq!(chain.roles.iter().map(|role| role.arn.as_str()).collect::<Vec<_>>(), ["arn:b", "arn:c"]);
-        assert_eq!(chain.roles[1].external_id.as_deref(), Some("x"));
+        let (_, roles) = read(&text).unwrap();
+        assert_eq!(roles.iter().map(|role| role.arn.as_str()).collect::<Vec<_>>(), ["arn:b", "arn:c"]);
+        assert_eq!(roles[1].external_id.as_deref(), Some("x"));
     }
 
     #[test]
@@ -189,26 +157,31 @@ mod tests {
             "s3",
         ] {
             let text = format!("[default]\n{KEYS}{key} = /bin/sh\n");
-            assert!(matches!(read(&text), Err(ConfigFileError::Refused { line: 4, .. })), "{key}");
+            let error = read(&text).unwrap_err();
+            assert!(
+                error.starts_with("aws_config line 4: ") && error.contains(" is not supported: "),
+                "{key}: {error}"
+            );
         }
     }
 
     #[test]
     fn refuses_what_leads_nowhere() {
+        let empty = "aws_config: profile default has neither aws_access_key_id and aws_secret_access_key nor role_arn and source_profile";
         for (text, error) in [
-            ("", ConfigFileError::NoProfile("default".into())),
-            ("[default]\n", ConfigFileError::Empty("default".into())),
-            ("[default]\naws_access_key_id = A\n", ConfigFileError::Empty("default".into())),
-            ("[default]\nrole_arn = a\nsource_profile = b\n", ConfigFileError::NoProfile("b".into())),
-            ("[default\n", ConfigFileError::Syntax(1)),
-            ("aws_access_key_id = A\n", ConfigFileError::Syntax(1)),
-            ("[default]\nnonsense\n", ConfigFileError::Syntax(2)),
+            ("", "aws_config: profile default is not in this Secret"),
+            ("[default]\n", empty),
+            ("[default]\naws_access_key_id = A\n", empty),
+            ("[default]\nrole_arn = a\nsource_profile = b\n", "aws_config: profile b is not in this Secret"),
+            ("[default\n", "aws_config line 1: expected `[profile]` or `key = value`"),
+            ("aws_access_key_id = A\n", "aws_config line 1: expected `[profile]` or `key = value`"),
+            ("[default]\nnonsense\n", "aws_config line 2: expected `[profile]` or `key = value`"),
             (
                 "[default]\nrole_arn = a\nsource_profile = b\n[b]\nrole_arn = b\nsource_profile = default\n",
-                ConfigFileError::Circle("default".into()),
+                "aws_config: source_profile of default is a cycle",
             ),
         ] {
-            assert_eq!(read(text), Err(error), "{text}");
+            assert_eq!(read(text), Err(error.to_owned()), "{text}");
         }
     }
 }

@@ -8,7 +8,10 @@ use aws_config::sts::AssumeRoleProvider;
 use aws_sdk_ec2::config::{Credentials, SharedCredentialsProvider};
 use cloud_common::{MAX_CREDENTIALS, account_word, digest};
 
-use crate::config_file::{self, Chain, ConfigFileError, Role};
+use crate::config_file::{self, Role};
+
+/// What a Secret without credentials is told.
+const NEEDS: &str = "the Secret needs aws_access_key_id and aws_secret_access_key, or aws_config";
 
 /// Where credentials come from. Two that are equal open the same account in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,33 +22,22 @@ pub(crate) struct Source {
     roles: Vec<Role>,
 }
 
-/// Why a Secret gives no credentials.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SourceError {
-    /// A key that must be there is not, or is empty.
-    #[error("{0} is missing or empty; the Secret needs aws_access_key_id and aws_secret_access_key, or aws_config")]
-    Missing(&'static str),
-    /// A value is not UTF-8, or too long.
-    #[error("{0} is not text of at most {most} KiB", most = MAX_CREDENTIALS >> 10)]
-    NotText(&'static str),
-    /// The configuration file is refused.
-    #[error(transparent)]
-    ConfigFile(#[from] ConfigFileError),
-}
-
 impl Source {
     /// Reads `aws_config` if it is there, otherwise `aws_access_key_id` and `aws_secret_access_key`.
-    pub(crate) fn read(secret: &BTreeMap<String, Vec<u8>>) -> Result<Self, SourceError> {
-        let text = |key: &'static str| match secret.get(key).map(|value| str::from_utf8(value)) {
+    ///
+    /// # Errors
+    /// Why a Secret gives no credentials.
+    pub(crate) fn read(secret: &BTreeMap<String, Vec<u8>>) -> Result<Self, String> {
+        let text = |key: &str| match secret.get(key).map(|value| str::from_utf8(value)) {
             None => Ok(None),
             Some(Ok(text)) if text.len() <= MAX_CREDENTIALS => Ok(Some(text.trim()).filter(|text| !text.is_empty())),
-            Some(_) => Err(SourceError::NotText(key)),
+            Some(_) => Err(format!("{key} is not text of at most {} KiB", MAX_CREDENTIALS >> 10)),
         };
         if let Some(file) = text("aws_config")? {
-            let Chain { keys, roles } = config_file::read(file)?;
+            let (keys, roles) = config_file::read(file)?;
             return Ok(Self { keys: Some(keys), roles });
         }
-        let need = |key| text(key)?.ok_or(SourceError::Missing(key));
+        let need = |key| text(key)?.ok_or_else(|| format!("{key} is missing or empty; {NEEDS}"));
         let (id, secret) = (need("aws_access_key_id")?, need("aws_secret_access_key")?);
         Ok(Self { keys: Some(Credentials::new(id, secret, None, None, "Secret")), roles: Vec::new() })
     }
@@ -72,10 +64,6 @@ impl Source {
         digest(&(region, keys, &self.roles))
     }
 
-    fn access_key_id(&self) -> &str {
-        self.keys.as_ref().map_or("", |keys| keys.access_key_id())
-    }
-
     /// The roles that are assumed, the first one first.
     pub(crate) fn roles(&self) -> impl Iterator<Item = &str> {
         self.roles.iter().map(|role| role.arn.as_str())
@@ -87,7 +75,7 @@ impl Source {
     pub(crate) fn account(&self) -> String {
         let known = match self.roles.last() {
             Some(Role { arn, .. }) => format!("role {}", arn.split(':').nth(4).unwrap_or(arn)),
-            None => format!("key {}", self.access_key_id()),
+            None => format!("key {}", self.keys.as_ref().map_or("", |keys| keys.access_key_id())),
         };
         account_word(&known)
     }
@@ -116,14 +104,14 @@ impl Source {
 mod tests {
     use super::*;
 
-    fn read(entries: &[(&str, &[u8])]) -> Result<Source, SourceError> {
+    fn read(entries: &[(&str, &[u8])]) -> Result<Source, String> {
         Source::read(&entries.iter().map(|(key, value)| ((*key).to_owned(), value.to_vec())).collect())
     }
 
     #[test]
     fn takes_static_keys_with_a_stray_newline() {
         let source = read(&[("aws_access_key_id", b"AKIA\n"), ("aws_secret_access_key", b"hush")]).unwrap();
-        assert_eq!(source.access_key_id(), "AKIA");
+        assert_eq!(source.keys.unwrap().access_key_id(), "AKIA");
     }
 
     #[test]
@@ -173,14 +161,14 @@ mod tests {
 
     #[test]
     fn names_what_is_wrong() {
-        assert_eq!(read(&[]).unwrap_err(), SourceError::Missing("aws_access_key_id"));
+        assert_eq!(read(&[]).unwrap_err(), format!("aws_access_key_id is missing or empty; {NEEDS}"));
         let half: &[(&str, &[u8])] = &[("aws_access_key_id", b"AKIA"), ("aws_secret_access_key", b" ")];
-        assert_eq!(read(half).unwrap_err(), SourceError::Missing("aws_secret_access_key"));
-        assert_eq!(read(&[("aws_config", b"\xff")]).unwrap_err(), SourceError::NotText("aws_config"));
+        assert_eq!(read(half).unwrap_err(), format!("aws_secret_access_key is missing or empty; {NEEDS}"));
+        assert_eq!(read(&[("aws_config", b"\xff")]).unwrap_err(), "aws_config is not text of at most 64 KiB");
         let long = vec![b'x'; MAX_CREDENTIALS + 1];
         for key in ["aws_config", "aws_access_key_id"] {
             let error = read(&[(key, &long), ("aws_secret_access_key", b"hush")]).unwrap_err();
-            assert_eq!(error.to_string(), format!("{key} is not text of at most 64 KiB"));
+            assert_eq!(error, format!("{key} is not text of at most 64 KiB"));
         }
     }
 }

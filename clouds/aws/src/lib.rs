@@ -18,6 +18,6 @@ mod registration;
 mod roles;
 mod throttles;
 
-pub use quota::{ParseQuotaError, Quota};
+pub use quota::Quota;
 pub use registration::{Account, Aws, AwsFlags};
-pub use roles::{AllowedRole, ParseRoleError};
+pub use roles::AllowedRole;

@@ -36,23 +36,21 @@ pub struct Quota {
     rate: u32,
 }
 
-/// A text that is not a quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "write NAME=BURST/RATE with whole numbers above 0, such as start-instances=5000/20; NAME is one of {}",
-    BUCKETS.map(|(name, ..)| name).join(", ")
-)]
-pub struct ParseQuotaError;
-
 impl FromStr for Quota {
-    type Err = ParseQuotaError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, ParseQuotaError> {
-        let (name, numbers) = text.split_once('=').ok_or(ParseQuotaError)?;
-        let (burst, rate) = numbers.split_once('/').ok_or(ParseQuotaError)?;
-        let (_, bucket, _) = BUCKETS.into_iter().find(|(known, ..)| *known == name).ok_or(ParseQuotaError)?;
-        let number = |text: &str| text.parse().ok().filter(|number| *number > 0).ok_or(ParseQuotaError);
-        Ok(Self { bucket, burst: number(burst)?, rate: number(rate)? })
+    fn from_str(text: &str) -> Result<Self, String> {
+        let quota = || {
+            let (name, numbers) = text.split_once('=')?;
+            let (burst, rate) = numbers.split_once('/')?;
+            let (_, bucket, _) = BUCKETS.into_iter().find(|(known, ..)| *known == name)?;
+            let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
+            Some(Self { bucket, burst: number(burst)?, rate: number(rate)? })
+        };
+        quota().ok_or_else(|| {
+            let names = BUCKETS.map(|(name, ..)| name).join(", ");
+            format!("write NAME=BURST/RATE with whole numbers above 0, such as start-instances=5000/20; NAME is one of {names}")
+        })
     }
 }
 
@@ -105,7 +103,7 @@ mod tests {
             "x=1/1",
             "start-instances=a/b",
         ] {
-            let error = text.parse::<Quota>().unwrap_err().to_string();
+            let error = text.parse::<Quota>().unwrap_err();
             assert!(error.contains("write NAME=BURST/RATE"), "{error}");
             let (example, names) = error.split_once("such as ").unwrap().1.split_once("; NAME is one of ").unwrap();
             for quota in names.split(", ").map(|name| format!("{name}=1/1")).chain([example.to_owned()]) {

@@ -122,7 +122,7 @@ impl Platform for Aws {
 
     async fn connect(&self, account: &Account, secrets: &[SecretData]) -> Result<Arc<dyn Driver>, String> {
         let mut source = match secrets.first() {
-            Some(secret) => Source::read(secret).map_err(|why| why.to_string())?,
+            Some(secret) => Source::read(secret)?,
             None => Source::process(),
         };
         if let Some(tenant) = &account.tenant {

@@ -17,24 +17,18 @@ pub struct AllowedRole {
     pattern: String,
 }
 
-/// A text that is not a namespace with a pattern of roles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "write NAMESPACE=ARN-PATTERN, such as team-a=arn:aws:iam::123456789012:role/hibernate-*; * stands for any characters but a colon, so that \
-     the pattern has the six parts of an ARN"
-)]
-pub struct ParseRoleError;
-
 impl FromStr for AllowedRole {
-    type Err = ParseRoleError;
+    type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, ParseRoleError> {
-        let (namespace, pattern) = text.split_once('=').ok_or(ParseRoleError)?;
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let right = "write NAMESPACE=ARN-PATTERN, such as team-a=arn:aws:iam::123456789012:role/hibernate-*; * stands for any \
+                     characters but a colon, so that the pattern has the six parts of an ARN";
+        let (namespace, pattern) = text.split_once('=').ok_or(right)?;
         let is_name = !namespace.is_empty()
             && namespace.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         let is_arn = pattern.starts_with("arn:") && pattern.split(':').count() == ARN_PARTS;
         let allowed = || Self { namespace: namespace.to_owned(), pattern: pattern.to_owned() };
-        (is_name && is_arn).then(allowed).ok_or(ParseRoleError)
+        (is_name && is_arn).then(allowed).ok_or(right)
     }
 }
 
@@ -92,7 +86,7 @@ mod tests {
             "team-a=arn:aws:iam::1:role/x:y",
             "arn:aws:iam::1:role/x",
         ] {
-            let error = text.parse::<AllowedRole>().unwrap_err().to_string();
+            let error = text.parse::<AllowedRole>().unwrap_err();
             let example = error.split_once("such as ").unwrap().1.split(';').next().unwrap();
             assert!(example.parse::<AllowedRole>().is_ok(), "{text}: {error}");
         }

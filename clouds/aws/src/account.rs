@@ -31,8 +31,9 @@ const MIN_ADMITTED: u32 = 6;
 /// One account in one region.
 pub(crate) struct Account {
     client: aws_sdk_ec2::Client,
-    region: String,
-    domain: Arc<str>,
+    pub(crate) region: String,
+    /// See [`shared::cloud::Driver::domain`].
+    pub(crate) domain: Arc<str>,
     permit: Permit,
     limits: Arc<Limits>,
     /// Kinds of spot instances by instance ID. An instance never changes its kind.
@@ -50,15 +51,6 @@ impl Account {
     ) -> Self {
         let domain = format!("aws/{region}/{account}").into();
         Self { client, region, domain, permit, limits, spots: Mutex::default() }
-    }
-
-    /// See [`shared::cloud::Driver::domain`].
-    pub(crate) fn domain(&self) -> Arc<str> {
-        self.domain.clone()
-    }
-
-    pub(crate) fn region(&self) -> &str {
-        &self.region
     }
 
     /// Every instance that the filter lets through, page by page: one of the SDK takes several KB.

@@ -62,12 +62,12 @@ impl Ec2 {
 
 impl Driver for Ec2 {
     fn domain(&self) -> Arc<str> {
-        self.account.domain()
+        self.account.domain.clone()
     }
 
     fn profile(&self, cluster: &ClusterRef) -> Profile {
         Profile {
-            selector: format!("tag kubernetes.io/cluster/{}=owned in {}", cluster.infra_id, self.account.region()),
+            selector: format!("tag kubernetes.io/cluster/{}=owned in {}", cluster.infra_id, self.account.region),
             lifecycle: Lifecycle::StopStart,
             provider_ids: ProviderIds { prefix: "aws:///", id_prefix: "i-" },
             reports_start_time: true,

@@ -47,19 +47,14 @@ pub trait Cloud: Send + Sync {
     /// See [`Driver::profile`](shared::cloud::Driver::profile).
     fn profile(&self, cluster: &ClusterRef) -> Profile;
     /// Compares a server that was made of a record with that record.
-    fn compare(&self, has: &Self::Attributes, of: &Self::Attributes) -> Difference<Self::Attributes> {
-        Difference { lacks: has != of, lost: Vec::new(), recorded: of.clone() }
-    }
+    fn compare(&self, has: &Self::Attributes, of: &Self::Attributes) -> Difference<Self::Attributes>;
     /// The machines of another program's record, each with an image; `None` if the text is no such record.
     ///
     /// # Errors
     /// Why a cluster cannot wake by it.
     fn imported(&self, cluster: &ClusterRef, text: &str) -> Option<Result<Machines<Self::Attributes>, String>>;
     /// A sealed record in another program's format, by which that program can wake the cluster.
-    fn exported(&self, record: &Record<Self::Attributes>) -> Option<String> {
-        let _ = record;
-        None
-    }
+    fn exported(&self, record: &Record<Self::Attributes>) -> Option<String>;
     /// The status of any image of the account, by the last list.
     fn image(&self, id: &str) -> Option<ImageStatus>;
     /// The part of the memory by this name, for what is built of a cluster's lists or of its record.

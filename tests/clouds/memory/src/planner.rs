@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_common::{Charge, Consumer, MemoryLimit};
-use cloud_recreate::{Cloud, ClusterLists, Failure, ImageStatus, Machine, Machines, Obstacle, Planner};
+use cloud_recreate::{
+    Cloud, ClusterLists, Difference, Failure, ImageStatus, Machine, Machines, Obstacle, Planner, Record,
+};
 use jiff::{Timestamp, ToSpan};
 use shared::cloud::{CloudError, CloudErrorKind, ClusterRef, Lifecycle, Priority, Profile, ProviderIds};
 
@@ -78,6 +80,10 @@ impl Cloud for Account {
         }
     }
 
+    fn compare(&self, has: &ServerAttributes, of: &ServerAttributes) -> Difference<ServerAttributes> {
+        Difference { lacks: has != of, lost: Vec::new(), recorded: of.clone() }
+    }
+
     /// Pairs of a machine and its image.
     fn imported(&self, _cluster: &ClusterRef, text: &str) -> Option<Result<Machines<ServerAttributes>, String>> {
         let pairs: Vec<(String, String)> = serde_json::from_str(text).ok()?;
@@ -91,6 +97,10 @@ impl Cloud for Account {
             attributes: ServerAttributes { tagged: true, bound: true },
         };
         Some(Ok(pairs.into_iter().map(|(name, image)| (name, machine(image))).collect()))
+    }
+
+    fn exported(&self, _record: &Record<ServerAttributes>) -> Option<String> {
+        None
     }
 
     fn image(&self, id: &str) -> Option<ImageStatus> {

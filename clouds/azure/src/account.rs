@@ -67,13 +67,8 @@ impl Account {
         let word = cloud_common::account_word(&format!("{} {}", principal.tenant, principal.client));
         let domain = format!("azure/{}/{word}", principal.subscription).into();
         let api = Bearer::by_form(http, below(&login, &principal.token_path()), principal.form(environment));
-        Ok(Self {
-            api,
-            domain,
-            base,
-            changes: RateLimiter::new(CHANGE_RATE.0, CHANGE_RATE.1),
-            models: Mutex::default(),
-        })
+        let changes = RateLimiter::new(CHANGE_RATE.0, CHANGE_RATE.1);
+        Ok(Self { api, domain, base, changes, models: Mutex::default() })
     }
 
     fn url(&self, segments: &[&str]) -> Url {
@@ -195,11 +190,8 @@ impl Cloud for Account {
             return Err(Failure::Account(CloudError::new(CloudErrorKind::Throttled, message)));
         }
         let url = self.machine_url(&machine.at, machine.name(), call);
-        let answer = self
-            .api
-            .call(to.priority(), Method::POST, &url, None)
-            .await
-            .map_err(|error| Failure::of(error, machine_error_kind))?;
+        let answer = self.api.call(to.priority(), Method::POST, &url, None).await;
+        let answer = answer.map_err(|error| Failure::of(error, machine_error_kind))?;
         let header = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
         let operation = header("azure-asyncoperation").or_else(|| header("location"));
         let operation = operation.filter(|_| answer.status == StatusCode::ACCEPTED).map(|found| link(&url, found));

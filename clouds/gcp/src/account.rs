@@ -186,11 +186,8 @@ impl Cloud for Account {
         if let (Move::Stop, Some(discard)) = (to, discards_local_ssd(cluster)) {
             url.query_pairs_mut().append_pair("discardLocalSsd", if discard { "true" } else { "false" });
         }
-        let answer = self
-            .api
-            .call(to.priority(), Method::POST, &url, None)
-            .await
-            .map_err(|error| with_advice(error, cluster))?;
+        let answer = self.api.call(to.priority(), Method::POST, &url, None).await;
+        let answer = answer.map_err(|error| with_advice(error, cluster))?;
         if answer.status == StatusCode::NOT_MODIFIED {
             return Ok(None);
         }

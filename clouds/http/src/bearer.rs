@@ -126,15 +126,12 @@ impl<L: Login<Token = HeaderValue>> Bearer<L> {
             let message = "a page of the list of machines takes more than a minute, or all pages more than 150 s";
             CloudError::new(CloudErrorKind::Unavailable, message)
         };
-        let endless = || {
-            let message = format!("the list of machines has more than {MAX_PAGES} pages");
-            CloudError::new(CloudErrorKind::Unavailable, message)
-        };
         let (mut pages, mut all, mut url) = (Vec::new(), self.http.charge(), Some(first));
         let end = Instant::now() + LIST_TIMEOUT;
         while let Some(page) = url.take() {
             if pages.len() >= MAX_PAGES {
-                return Err(endless());
+                let message = format!("the list of machines has more than {MAX_PAGES} pages");
+                return Err(CloudError::new(CloudErrorKind::Unavailable, message));
             }
             let asked = async { self.call(priority, Method::GET, &page, None).await?.open::<P>().await };
             let (page, charge) =

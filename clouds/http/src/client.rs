@@ -1,6 +1,5 @@
 //! The client of one account.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,12 +73,6 @@ pub struct Http {
     /// Where a tenant chooses the hosts.
     strangers: Option<Strangers>,
     deadlines: Deadlines,
-}
-
-impl fmt::Debug for Http {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Http")
-    }
 }
 
 impl Http {

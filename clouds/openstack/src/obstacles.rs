@@ -14,17 +14,12 @@ pub(crate) fn unmovable(server: &wire::Server) -> Option<Obstacle> {
     if !matches!(server.status.as_str(), "ACTIVE" | "PAUSED" | "SHUTOFF") {
         let right = "only servers that are ACTIVE, PAUSED or SHUTOFF are put to sleep";
         let fault = server.fault.as_ref().map(|fault| format!(" ({})", sanitize_to(&fault.message, 200)));
-        return because(
-            Obstacle::STATUS,
-            format!("its status is {}{}: {right}", server.status, fault.unwrap_or_default()),
-        );
+        let message = format!("its status is {}{}: {right}", server.status, fault.unwrap_or_default());
+        return because(Obstacle::STATUS, message);
     }
     if server.locked {
-        let right = format!("unlock it, as by openstack server unlock {}", server.id);
-        return because(
-            "Locked",
-            format!("it is locked, so that Nova neither pauses, shelves nor deletes it: {right}"),
-        );
+        let why = "it is locked, so that Nova neither pauses, shelves nor deletes it";
+        return because("Locked", format!("{why}: unlock it, as by openstack server unlock {}", server.id));
     }
     if server.flavor.ephemeral > 0 {
         let why = "its flavor has an ephemeral disk, which would be empty after a wake";

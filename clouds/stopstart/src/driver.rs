@@ -307,12 +307,10 @@ impl<C: Cloud> StopStart<C> {
             return Err(error.clone());
         }
         // The account is not to blame, because others were moved. What was throttled is asked for again.
-        let failed = failed.into_iter().filter(|(_, error)| error.kind != CloudErrorKind::Throttled);
-        outcome
-            .refused
-            .extend(failed.map(|(id, error)| {
-                Reason::new(CloudErrorKind::Refused, error.kind.to_string(), error.message).of(&id)
-            }));
+        for (id, error) in failed.into_iter().filter(|(_, error)| error.kind != CloudErrorKind::Throttled) {
+            let reason = Reason::new(CloudErrorKind::Refused, error.kind.to_string(), error.message);
+            outcome.refused.push(reason.of(&id));
+        }
         Ok(outcome)
     }
 }

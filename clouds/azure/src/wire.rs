@@ -8,10 +8,9 @@ use shared::cloud::{CloudErrorKind, InstanceState};
 use shared::read::lenient;
 
 /// One page of a list.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Page {
-    #[serde(default)]
     pub(crate) value: Vec<ListedInstance>,
     pub(crate) next_link: Option<String>,
 }
@@ -25,13 +24,10 @@ pub(crate) struct ListedInstance {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 struct Properties {
-    #[serde(default)]
     instance_view: View,
-    #[serde(default)]
     storage_profile: Storage,
-    #[serde(default)]
     hardware_profile: Hardware,
 }
 

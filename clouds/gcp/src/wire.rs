@@ -18,15 +18,12 @@ const OWNER_LABEL: &str = "kubernetes-io-cluster-";
 pub(crate) const DISCARD_FIELD: &str = "spec.platform.gcp.discardLocalSsdOnHibernate";
 
 /// One page of an aggregated list.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Page {
-    #[serde(default)]
     pub(crate) items: BTreeMap<String, Scope>,
     warning: Option<Warning>,
-    #[serde(default)]
     pub(crate) next_page_token: String,
-    #[serde(default)]
     unreachables: Vec<String>,
 }
 
@@ -79,14 +76,11 @@ enum DiskKind {
 }
 
 /// A call that was accepted.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Operation {
-    #[serde(default)]
     pub(crate) name: String,
-    #[serde(default)]
     status: String,
-    #[serde(default)]
     error: Errors,
 }
 
@@ -96,11 +90,10 @@ struct Errors {
     errors: Vec<OperationError>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct OperationError {
-    #[serde(default)]
     code: String,
-    #[serde(default)]
     message: String,
 }
 

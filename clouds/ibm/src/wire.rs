@@ -44,11 +44,10 @@ struct Profile {
     name: String,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct StatusReason {
-    #[serde(default)]
     code: String,
-    #[serde(default)]
     message: String,
 }
 

@@ -25,17 +25,14 @@ struct Instance {
     snapshot: Id,
     #[serde(default)]
     snapshot_name: String,
-    #[serde(default)]
     security_groups: Option<BTreeSet<String>>,
     #[serde(rename = "clusterID")]
     cluster: String,
-    #[serde(default, rename = "networkID")]
+    #[serde(rename = "networkID")]
     network: Option<String>,
     #[serde(default, rename = "openshiftClusterID")]
     tag: String,
-    #[serde(default)]
     metadata: Option<BTreeMap<String, String>>,
-    #[serde(default)]
     tags: Option<BTreeSet<String>>,
 }
 

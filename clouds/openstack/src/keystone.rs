@@ -79,7 +79,6 @@ struct CatalogEntry {
 #[derive(Deserialize)]
 struct Endpoint {
     interface: String,
-    #[serde(default)]
     region_id: Option<String>,
     url: String,
 }

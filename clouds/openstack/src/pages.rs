@@ -28,7 +28,6 @@ pub(crate) struct Page<T> {
         alias = "networks_links"
     )]
     links: Vec<Link>,
-    #[serde(default)]
     next: Option<String>,
 }
 

@@ -24,7 +24,6 @@ pub(crate) struct Server {
     /// Whether it has ever run.
     #[serde(rename = "OS-SRV-USG:launched_at")]
     pub(crate) launched_at: Option<IgnoredAny>,
-    #[serde(default)]
     pub(crate) fault: Option<Fault>,
     #[serde(default)]
     pub(crate) locked: bool,
@@ -34,12 +33,11 @@ pub(crate) struct Server {
     #[serde(default)]
     pub(crate) config_drive: String,
     /// From 2.90.
-    #[serde(default, rename = "OS-EXT-SRV-ATTR:hostname")]
+    #[serde(rename = "OS-EXT-SRV-ATTR:hostname")]
     pub(crate) hostname: Option<String>,
-    #[serde(default, rename = "OS-EXT-AZ:availability_zone")]
+    #[serde(rename = "OS-EXT-AZ:availability_zone")]
     pub(crate) zone: Option<String>,
     /// From 2.96.
-    #[serde(default)]
     pub(crate) pinned_availability_zone: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) tags: BTreeSet<String>,
@@ -59,7 +57,7 @@ pub(crate) struct Fault {
 /// Of those that any flavor has.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct ExtraSpecs {
-    #[serde(default, rename = "hw:tpm_version")]
+    #[serde(rename = "hw:tpm_version")]
     pub(crate) tpm: Option<IgnoredAny>,
 }
 
@@ -76,7 +74,7 @@ pub(crate) enum OfImage {
 /// Of the properties of a server's image.
 #[derive(Default, Deserialize)]
 struct ImageProperties {
-    #[serde(default, rename = "hw_tpm_version")]
+    #[serde(rename = "hw_tpm_version")]
     tpm: Option<IgnoredAny>,
 }
 
@@ -222,7 +220,6 @@ pub(crate) struct Attachment {
     #[serde(rename = "volumeId")]
     pub(crate) volume: Id,
     pub(crate) device: Option<String>,
-    #[serde(default)]
     pub(crate) tag: Option<String>,
 }
 
@@ -248,26 +245,19 @@ pub(crate) struct Port {
     pub(crate) allowed_address_pairs: Box<[AddressPair]>,
     #[serde(default)]
     pub(crate) tags: BTreeSet<String>,
-    #[serde(default, rename = "binding:vnic_type")]
+    #[serde(rename = "binding:vnic_type")]
     pub(crate) vnic_type: Option<Box<str>>,
-    #[serde(default, rename = "port_security_enabled")]
+    #[serde(rename = "port_security_enabled")]
     pub(crate) is_secured: Option<bool>,
-    #[serde(default)]
     pub(crate) description: Option<Box<str>>,
-    #[serde(default)]
     pub(crate) qos_policy_id: Option<Box<Id>>,
-    #[serde(default)]
     pub(crate) dns_name: Option<Box<str>>,
-    #[serde(default)]
     pub(crate) dns_domain: Option<Box<str>>,
     #[serde(default)]
     pub(crate) extra_dhcp_opts: Box<[DhcpOption]>,
-    #[serde(default)]
     pub(crate) admin_state_up: Option<bool>,
-    #[serde(default)]
     pub(crate) propagate_uplink_status: Option<bool>,
     /// Of the parent of a trunk.
-    #[serde(default)]
     pub(crate) trunk_details: Option<IgnoredAny>,
 }
 
@@ -300,7 +290,7 @@ fn eui64(mac: &str) -> Option<[u8; 8]> {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub(crate) struct AddressPair {
     pub(crate) ip_address: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mac_address: Option<String>,
 }
 
@@ -308,16 +298,14 @@ pub(crate) struct AddressPair {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, serde::Serialize)]
 pub(crate) struct DhcpOption {
     opt_name: String,
-    #[serde(default)]
     opt_value: Option<String>,
-    #[serde(default)]
     ip_version: Option<u8>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct FloatingIp {
     pub(crate) id: Id,
-    #[serde(default, rename = "floating_ip_address")]
+    #[serde(rename = "floating_ip_address")]
     pub(crate) address: Option<String>,
     pub(crate) port_id: Option<Id>,
     pub(crate) fixed_ip_address: Option<String>,
@@ -334,25 +322,18 @@ pub(crate) struct Network {
 pub(crate) struct Image {
     pub(crate) id: Id,
     pub(crate) status: String,
-    #[serde(default)]
     pub(crate) owner: Option<String>,
     #[serde(default)]
     pub(crate) tags: BTreeSet<String>,
     /// `snapshot`, if it was made of a server.
-    #[serde(default, rename = "image_type")]
+    #[serde(rename = "image_type")]
     pub(crate) kind: Option<String>,
     /// The server that it was made of.
-    #[serde(default)]
     pub(crate) instance_uuid: Option<String>,
-    #[serde(default)]
     pub(crate) hibernate_cluster: Option<String>,
-    #[serde(default)]
     pub(crate) hibernate_server: Option<String>,
-    #[serde(default)]
     pub(crate) hibernate_machine: Option<String>,
-    #[serde(default)]
     pub(crate) hibernate_cycle: Option<String>,
-    #[serde(default)]
     pub(crate) hibernate_record: Option<String>,
 }
 

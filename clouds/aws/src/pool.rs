@@ -49,24 +49,21 @@ impl Ec2Pool {
         }
         let limits = self.limits(of);
         let driver = driver(&self.options, region, source, base(region, &self.options), limits.clone()).await;
-        self.keep(of, Arc::new(driver), limits)
+        let mut kept = self.kept.lock();
+        kept.retain(|_, kept| kept.is_needed());
+        // Another task may have been first.
+        if let Some(first) = kept.get(&of).and_then(|kept| kept.driver.upgrade()) {
+            return first;
+        }
+        let driver = Arc::new(driver);
+        kept.insert(of, PoolEntry { driver: Arc::downgrade(&driver), limits });
+        driver
     }
 
     /// The limits of an earlier driver, or new ones.
     fn limits(&self, of: [u8; 32]) -> Arc<Limits> {
         let used = self.kept.lock().get(&of).map(|kept| kept.limits.clone());
         used.unwrap_or_else(|| Arc::new(Limits::new(&self.options.quotas)))
-    }
-
-    /// Stores a new driver, or returns the one that another task stored first. Drops what is not needed any more.
-    fn keep(&self, of: [u8; 32], driver: Arc<Ec2>, limits: Arc<Limits>) -> Arc<Ec2> {
-        let mut kept = self.kept.lock();
-        kept.retain(|_, kept| kept.is_needed());
-        if let Some(first) = kept.get(&of).and_then(|kept| kept.driver.upgrade()) {
-            return first;
-        }
-        kept.insert(of, PoolEntry { driver: Arc::downgrade(&driver), limits });
-        driver
     }
 }
 

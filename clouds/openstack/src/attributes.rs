@@ -198,9 +198,8 @@ impl Attributes {
     /// The floating IPs of `recorded` that the server does not get back: they were reassigned or deleted while it slept.
     pub(crate) fn lost(&self, recorded: &Self, project: &Project) -> Vec<String> {
         let mut lost = Vec::new();
-        for (port, has) in
-            recorded.ports.iter().filter_map(|port| Some((port, self.ports.iter().find(|has| has.is(port))?)))
-        {
+        for port in &recorded.ports {
+            let Some(has) = self.ports.iter().find(|has| has.is(port)) else { continue };
             for (id, _) in port.floating_ips.iter().filter(|(id, _)| has.lacks(id)) {
                 let found = project.floating_ips.iter().find(|ip| ip.id == *id);
                 let address = found.and_then(|ip| ip.address.as_deref()).unwrap_or(id.as_str());

@@ -55,11 +55,6 @@ pub fn kkp() -> Vec<Value> {
     objects(&[files::KKP_RBAC, files::KKP_POLICY])
 }
 
-/// The controller's rights on a seed alone.
-pub fn kkp_rbac() -> Vec<Value> {
-    objects(&[files::KKP_RBAC])
-}
-
 /// The component `openstack`: the right to keep records of servers that are deleted while a cluster sleeps, and the
 /// policy that confines it to them.
 pub fn openstack() -> Vec<Value> {

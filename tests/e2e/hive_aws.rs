@@ -188,26 +188,6 @@ async fn a_key_that_may_not_stop_is_left_in_peace_until_its_secret_changes() -> 
 }
 
 #[tokio::test]
-async fn machines_between_two_states_are_no_failure() -> Result<()> {
-    let world = World::shared().await?;
-    let cluster = running(&world, "transit", ClusterOptions::of_size(2)).await?;
-    let fault = Fault {
-        access_key: Some(cluster.info().access_key_id.clone()),
-        count: Some(3),
-        ..Fault::error("StopInstances", "IncorrectInstanceState", 400)
-    };
-    world.ec2().inject(&fault).await?;
-    cluster.sleep().await?;
-    let found = cluster
-        .wait_for("the end", SOON, |found| matches!(found.power_state(), "Hibernating" | "FailedToStop"))
-        .await?;
-    assert_eq!(found.power_state(), "Hibernating", "{}", message(&found, HIBERNATING));
-    let hits = world.ec2().faults().await?;
-    assert!(hits.iter().any(|hit| hit.access_key == fault.access_key && hit.hits == 3), "it was refused");
-    cluster.remove().await
-}
-
-#[tokio::test]
 async fn a_cloud_without_room_is_named_and_asked_again() -> Result<()> {
     let world = World::shared().await?;
     let cluster = running(&world, "crowded", ClusterOptions::of_size(2)).await?;

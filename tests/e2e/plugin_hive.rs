@@ -125,6 +125,9 @@ async fn sleeping_and_waking_is_one_read_and_one_small_write() -> Result<()> {
         let ours = asleep.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some(keys::PLUGIN));
         let fields = &ours.context("a field manager of the plugin")?.fields_v1.as_ref().context("fields")?.0;
         assert_eq!(fields["f:spec"], json!({ "f:powerState": {} }), "nothing else of the spec is written");
+        let item = shell.status("demo").await?;
+        assert_eq!((&item["requestedBy"], &item["reason"]), (&json!("admin"), &json!("weekend")));
+        assert!(item["requestedAt"].as_str().is_some_and(|at| at.parse::<Timestamp>().is_ok()), "{item}");
 
         let again = shell.run("cd/demo -v").await?;
         assert_eq!(again.stdout, format!("{DEMO} unchanged\n"));
@@ -307,19 +310,6 @@ async fn status_reads_plain_hive_and_follows_it() -> Result<()> {
         hive_says(&clusters, "demo", &stopping("i-1")).await?;
         assert!(next().await?.contains("Some machines have not yet stopped: i-1"));
         child.kill().await?;
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn the_webhooks_stamp_is_shown_by_status() -> Result<()> {
-    on_hub(async |shell, clusters| {
-        cluster(&clusters, "demo", json!({})).await?;
-        shell.ok("cd/demo --reason audit --as admin --as-group system:masters").await?;
-        let item = shell.status("demo").await?;
-        assert_eq!((&item["requestedBy"], &item["reason"]), (&json!("admin"), &json!("audit")));
-        assert!(item["requestedAt"].as_str().is_some_and(|at| at.parse::<Timestamp>().is_ok()), "{item}");
         Ok(())
     })
     .await

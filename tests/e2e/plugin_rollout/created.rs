@@ -101,24 +101,6 @@ async fn the_created_object_matches_the_flags() -> Result<()> {
 }
 
 #[tokio::test]
-async fn no_rollout_without_rollout_flags() -> Result<()> {
-    with_fleet(async |Shell { world, client, ns }| {
-        let ran = world.plugin(&["--all", "-n", ns, "--reason", ns, "--for", "14h", "--yes", "-v"]).await?;
-        ensure!(ran.code == 0 && ran.stdout.matches("hibernation requested").count() == 3, "{ran:?}");
-        let requests = requests(&ran);
-        ensure!(!requests.iter().any(|line| line.contains("powerrollouts") || line.contains("leases")), "{requests:?}");
-        ensure!(!ran.stderr.contains("waves"), "{}", ran.stderr);
-        ensure!(rollouts_because(client, ns).await?.is_empty(), "a rollout was created");
-        let clusters: Api<ClusterDeployment> = Api::namespaced(client.clone(), ns);
-        for name in ["a", "b", "c"] {
-            ensure!(clusters.get(name).await?.spec.power_state.as_deref() == Some("Hibernating"), "{name}");
-        }
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
 async fn dry_runs_store_nothing() -> Result<()> {
     with_fleet(async |Shell { world, client, ns }| {
         let base = ["--all", "-n", ns, "--max-concurrency", "2", "--reason", ns, "-v"];

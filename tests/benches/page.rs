@@ -16,7 +16,7 @@ use testbed::bench::meter::count;
 use testbed::bench::table::Table;
 use testbed::browser::Browser;
 use testbed::page::{Messages, Served};
-use testbed::{ClusterOptions, Options, Timings, World, eventually, paths, process};
+use testbed::{ClusterOptions, Options, Timings, World, ensure_that, eventually, paths, process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -51,9 +51,7 @@ async fn main() -> Result<()> {
     }
     table.add("page", "HTML, CSS and JS, KB", None, Some(60.0), count(bytes) / 1_000.0);
     eventually(LONG, "the list", async || {
-        let html = page.text(&token, "/fleet", &json!({})).await?;
-        anyhow::ensure!(html.contains("of 10001"), "not all yet");
-        Ok(())
+        ensure_that(page.text(&token, "/fleet", &json!({})).await?, |html| html.contains("of 10001"))
     })
     .await?;
     for _ in 0..3 {

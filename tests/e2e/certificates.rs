@@ -19,7 +19,7 @@ use testbed::options::{Options, Program};
 use testbed::pki::Authority;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
-use testbed::{World, apply, eventually};
+use testbed::{World, apply, ensure_that, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Child;
@@ -311,9 +311,9 @@ async fn a_secret_is_of_somebody_else(world: &World, hub: &Client) -> Result<()>
     let common = ["--kubeconfig", &kubeconfig, "--namespace", "default"];
     let stray = Stray::start(world, &[&common[..], &["--certificate-secret", "theirs"]].concat())?;
     eventually(SOON, "refusal", async || {
-        let detail = stray.get("/readyz").await?;
-        ensure!(detail.contains("Secret default/theirs is of type \"kubernetes.io/tls\""), "{detail}");
-        Ok(())
+        ensure_that(stray.get("/readyz").await?, |detail| {
+            detail.contains("Secret default/theirs is of type \"kubernetes.io/tls\"")
+        })
     })
     .await?;
     assert_eq!(secrets.get("theirs").await?.resource_version(), before.resource_version());

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus};
 use testbed::governance::{Delays, Governance, Knobs};
 use testbed::supervisor::programs::Start;
-use testbed::{Options, Program, World, apply, eventually, foreign};
+use testbed::{Options, Program, World, apply, ensure_that, eventually, foreign};
 
 use crate::kkp_common::upstream_folder;
 
@@ -336,8 +336,7 @@ async fn talm_goes_first() -> Result<()> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     hub.create("theirs", json!({ "clusters": ["spoke3"], "remediationStrategy": { "maxConcurrency": 1 } })).await?;
     eventually(SOON, "the Event", async || {
-        ensure!(hub.events("theirs").await? == ["ClusterGroupUpgrade"], "{:?}", hub.events("theirs").await?);
-        Ok(())
+        ensure_that(hub.events("theirs").await?, |events| *events == ["ClusterGroupUpgrade"])
     })
     .await?;
     ensure!(hub.upgrades.get("theirs").await?.finalizers().is_empty(), "nothing is written");
@@ -351,8 +350,7 @@ async fn talm_goes_first() -> Result<()> {
     let first: Api<ClusterGroupUpgrade> = Api::namespaced(hub.client.clone(), "ztp-install");
     for (cluster, policies) in [("spoke4", &["p2", "p1"][..]), ("spoke5", &[])] {
         eventually(SOON, "the first upgrade", async || {
-            ensure!(hub.labels(cluster).await? == ["ztp-done"], "{:?}", hub.labels(cluster).await?);
-            Ok(())
+            ensure_that(hub.labels(cluster).await?, |labels| *labels == ["ztp-done"])
         })
         .await?;
         assert_eq!(first.get(cluster).await?.spec.managed_policies, policies, "by wave");
@@ -367,8 +365,7 @@ async fn talm_goes_first() -> Result<()> {
     });
     apply::all(&hub.client, &[upgrade]).await?;
     eventually(SOON, "the Event", async || {
-        ensure!(hub.events("image").await? == ["ClusterGroupUpgrade"], "{:?}", hub.events("image").await?);
-        Ok(())
+        ensure_that(hub.events("image").await?, |events| *events == ["ClusterGroupUpgrade"])
     })
     .await?;
     the_examples_of_the_documentation_apply(&hub).await

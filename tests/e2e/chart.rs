@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use testbed::controlplane::assets::helm;
 use testbed::options::Options;
-use testbed::{Ran, World, eventually};
+use testbed::{Ran, World, ensure_that, eventually};
 
 use crate::manifests::{apply, remove, webhook, written};
 use crate::rendered::{NAMESPACE, Printed, chart, checkout, documents, kustomized, templated};
@@ -183,9 +183,9 @@ async fn life(world: &World, version: u8) -> Result<()> {
         world.kubectl(&["get", "validatingwebhookconfiguration", "hibernate-webhook", "-o", "name"]).await?.ok()?;
     ensure!(!rules.is_empty());
     eventually(SOON, "caBundle in the new entries, too", async || {
-        let found = written(world).await?;
-        ensure!(found.len() > before.len() && before.iter().all(|one| found.contains(one)), "{found:?}");
-        Ok(())
+        ensure_that(written(world).await?, |found| {
+            found.len() > before.len() && before.iter().all(|one| found.contains(one))
+        })
     })
     .await?;
     run(world, version, &["rollback", "sleep", "1"]).await?.ok()?;

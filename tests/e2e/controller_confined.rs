@@ -13,7 +13,7 @@ use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
 use testbed::fdb::common::SOON;
 use testbed::options::Options;
-use testbed::{World, apply, eventually, kubeconfig};
+use testbed::{World, apply, ensure_that, eventually, kubeconfig};
 
 use crate::kkp_common::upstream_folder;
 
@@ -60,9 +60,7 @@ async fn holds(world: &World, ours: &[(&str, Value)], others: &[(&str, Value)]) 
     let patch = async |user: &str, path: &str, patch: &Value| write(&clients[user], "PATCH", path, patch).await;
     let (path, probe) = others.first().context("a write")?;
     eventually(SOON, "policies in force", async || {
-        let answer = patch(CONTROLLER, path, probe).await;
-        ensure!(is_refused(&answer, REFUSAL), "{answer:?}");
-        Ok(())
+        ensure_that(patch(CONTROLLER, path, probe).await, |answer| is_refused(answer, REFUSAL))
     })
     .await?;
     for (path, write) in ours {
@@ -235,8 +233,7 @@ async fn of_secrets_it_writes_records_of_deleted_servers() -> Result<()> {
     ensure!(may("get").await? && !may("create").await?, "without the component it only reads");
     apply::all(&world.hub().await?, &manifests::openstack()).await?;
     eventually(SOON, "rights of the component", async || {
-        ensure!(may("create").await? && may("patch").await? && may("delete").await?, "not yet");
-        Ok(())
+        ensure_that(may("create").await? && may("patch").await? && may("delete").await?, |may| *may)
     })
     .await?;
     ensure!(!may("list").await? && !may("watch").await?, "it still lists none");
@@ -250,9 +247,9 @@ async fn of_secrets_it_writes_records_of_deleted_servers() -> Result<()> {
         secret("hibernation-config-of-demo", "Opaque", "hibernation"),
     ];
     eventually(SOON, "policy in force", async || {
-        let answer = write(&clients[CONTROLLER], "POST", SECRETS, &others[0]).await;
-        ensure!(is_refused(&answer, refusal), "{answer:?}");
-        Ok(())
+        ensure_that(write(&clients[CONTROLLER], "POST", SECRETS, &others[0]).await, |answer| {
+            is_refused(answer, refusal)
+        })
     })
     .await?;
     for other in &others {

@@ -9,7 +9,7 @@ use kube::Api;
 use shared::annotation::keys;
 use testbed::proxy::faults::{Effect, Rule};
 use testbed::supervisor::programs::Start;
-use testbed::{Options, Program, World, apply, eventually};
+use testbed::{Options, Program, World, apply, ensure_that, eventually};
 
 /// On one hub, one after the other: each ends or blinds a program that guards all volumes.
 #[tokio::test(flavor = "multi_thread")]
@@ -53,8 +53,7 @@ async fn the_webhook_is_down(world: &World) -> Result<()> {
     world.start(&Start::new(Program::Webhook)).await?;
     let back = Instant::now();
     eventually(Duration::from_mins(2), "end of the namespace", async || {
-        ensure!(namespaces.get_opt(db.namespace()).await?.is_none(), "still there");
-        Ok(())
+        ensure_that(namespaces.get_opt(db.namespace()).await?, Option::is_none)
     })
     .await?;
     eprintln!("the namespace was gone {:?} after the webhook's return", back.elapsed());

@@ -16,7 +16,7 @@ use shared::annotation::keys;
 use shared::fdb::suspension::Suspension;
 use shared::record::Format as _;
 use testbed::fdb::options::{Settings, UpdateMode};
-use testbed::{FdbCluster, FdbOptions, World, eventually};
+use testbed::{FdbCluster, FdbOptions, World, ensure_that, eventually};
 
 async fn first(db: &FdbCluster, class: &str) -> Result<String> {
     db.ids(class).await?.into_iter().next().context("a group")
@@ -260,9 +260,7 @@ async fn a_cluster_and_a_namespace_go_whatever_is_kept_in_them() -> Result<()> {
         kubectl(&world, &db, &["delete", what, name, "--wait=false"]).await?.ok()?;
         let volumes: Api<PersistentVolumeClaim> = Api::namespaced(world.hub().await?, db.namespace());
         eventually(2 * SOON, "end of all volumes", async || {
-            let left = volumes.list(&ListParams::default()).await?.items.len();
-            ensure!(left == 0, "{left} volumes are left after deleting the {what}");
-            Ok(())
+            ensure_that(volumes.list(&ListParams::default()).await?.items, Vec::is_empty)
         })
         .await?;
         let _ = db.remove_all().await;

@@ -177,9 +177,7 @@ async fn a_key_that_may_not_stop_is_left_in_peace_until_its_secret_changes() -> 
     secrets.patch(&name, &PatchParams::default(), &Patch::Merge(edit)).await?;
     let changed = Instant::now();
     testbed::eventually(SOON, "call with the new key", async || {
-        let calls = world.ec2().calls().await?;
-        anyhow::ensure!(calls.iter().any(|call| call.access_key == id), "only the old key");
-        Ok(())
+        testbed::ensure_that(world.ec2().calls().await?, |calls| calls.iter().any(|call| call.access_key == id))
     })
     .await?;
     eprintln!("the new key was used after {:?}", changed.elapsed());

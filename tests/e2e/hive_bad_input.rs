@@ -122,8 +122,7 @@ async fn one_instance_that_does_not_stop_is_named_by_ec2_or_by_a_second_try_and_
     let begin = format!("Failed to stop machines: {bad}: OperationNotPermitted: ");
     assert!(message(&found, HIBERNATING).starts_with(&begin), "{found:?}");
     testbed::eventually(SOON, "three stopped", async || {
-        anyhow::ensure!(cluster.states().await?.get("stopped") == Some(&3), "{:?}", cluster.states().await?);
-        Ok(())
+        testbed::ensure_that(cluster.states().await?, |states| states.get("stopped") == Some(&3))
     })
     .await?;
     world.ec2().protect(&bad, false).await?;

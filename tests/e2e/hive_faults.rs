@@ -85,9 +85,9 @@ impl Subject {
     async fn noted(&self, turn: &Turn) -> Result<()> {
         let action = if turn.asleep { "StopInstances" } else { "StartInstances" };
         testbed::eventually(SOON, action, async || {
-            let calls = self.calls().await?.split_off(turn.calls);
-            ensure!(calls.iter().any(|call| call.action == action), "{calls:?}");
-            Ok(())
+            testbed::ensure_that(self.calls().await?.split_off(turn.calls), |calls| {
+                calls.iter().any(|call| call.action == action)
+            })
         })
         .await
     }
@@ -281,8 +281,7 @@ mod alone {
         let rule = subject.break_hub(Rule::new(effect).path(WATCH).query("watch=true")).await?;
         subject.world.signal("controller", "restart").await?;
         testbed::eventually(SOON, "a watch that meets the fault", async || {
-            ensure!(subject.world.hits("hub", &rule).await? > 0);
-            Ok(())
+            testbed::ensure_that(subject.world.hits("hub", &rule).await?, |hits| *hits > 0)
         })
         .await?;
         Ok(rule)

@@ -38,9 +38,7 @@ async fn deleted_before_it_was_stopped(world: &World) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(1)).await; // by now the reconcile waits for EC2
     cluster.remove().await?;
     testbed::eventually(SOON, "no target", async || {
-        let targets = sum(&page, "hibernate_targets{").await?;
-        ensure!(targets < 0.5, "{targets} targets");
-        Ok(())
+        testbed::ensure_that(sum(&page, "hibernate_targets{").await?, |targets| *targets < 0.5)
     })
     .await?;
     for _ in 0..30 {

@@ -91,9 +91,7 @@ async fn somebody_starts_a_machine_of_a_sleeping_cluster() -> Result<()> {
     // Any write of its object triggers a reconcile; otherwise there is one every few minutes.
     cluster.patch(&json!({"metadata": {"annotations": {"example.org/look": "now"}}})).await?;
     testbed::eventually(SOON, "a stop", async || {
-        let states = cluster.states().await?;
-        anyhow::ensure!(states.get("stopped") == Some(&2), "{states:?}");
-        Ok(())
+        testbed::ensure_that(cluster.states().await?, |states| states.get("stopped") == Some(&2))
     })
     .await?;
     cluster.wait_for_power_state("Hibernating", SOON).await?;

@@ -15,7 +15,7 @@ use testbed::cluster::certificates::{self, BOOTSTRAPPER, BOOTSTRAPPER_NAMESPACE}
 use testbed::cluster::machine::Machine;
 use testbed::cluster::machines;
 use testbed::ec2::NewInstance;
-use testbed::{ClusterOptions, Options, Timings, World, eventually, kubeconfig};
+use testbed::{ClusterOptions, Options, Timings, World, ensure_that, eventually, kubeconfig};
 
 use crate::hive_common::events;
 
@@ -115,8 +115,7 @@ async fn a_spot_machine_whose_instance_is_gone_is_made_anew_and_no_other() -> Re
     cluster.wait_for_power_state("Hibernating", SOON).await?;
     cluster.wake().await?;
     eventually(SOON, "the Machine that lost its instance deleted", async || {
-        ensure!(!list().await?.contains_key(&lost));
-        Ok(())
+        ensure_that(list().await?, |left| !left.contains_key(&lost))
     })
     .await?;
     // What the cluster's own machine API does then.

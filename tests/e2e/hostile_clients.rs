@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
 use shared::annotation::keys;
 use testbed::json_http::JsonHttp;
-use testbed::{World, eventually};
+use testbed::{World, ensure_that, eventually};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -40,16 +40,12 @@ async fn two_thousand_idle_connections_keep_no_probe_and_no_lease_waiting() -> R
             ensure!(!answer.is_empty(), "{path}");
         }
         eventually(SOON, "closed connections", async || {
-            let closed = held.iter().filter(|connection| is_closed(connection)).count();
-            ensure!(closed >= ATTEMPTS - KEPT, "{address} closed only {closed} of {ATTEMPTS} connections");
-            Ok(())
+            ensure_that(held.iter().filter(|connection| is_closed(connection)).count(), |closed| {
+                *closed >= ATTEMPTS - KEPT
+            })
         })
         .await?;
-        eventually(SOON, "a renewed Lease", async || {
-            ensure!(renewed().await? != before, "not renewed");
-            Ok(())
-        })
-        .await?;
+        eventually(SOON, "a renewed Lease", async || ensure_that(renewed().await?, |now| *now != before)).await?;
     }
     Ok(())
 }

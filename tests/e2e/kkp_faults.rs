@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use shared::annotation::keys as common;
 use shared::kkp::keys;
 use testbed::kkp::server::Act;
-use testbed::{KkpCluster, KkpOptions, eventually};
+use testbed::{KkpCluster, KkpOptions, ensure_that, eventually};
 
 use self::records::{detail, forged, of_another_cluster, request_on_record};
 use crate::kkp_common::{
@@ -161,11 +161,9 @@ async fn noted(cluster: &KkpCluster, reason: &str) -> Result<()> {
 async fn told_that(cluster: &KkpCluster, reason: &str, words: &str) -> Result<()> {
     let events: Api<Event> = Api::all(cluster.seed());
     let about = format!("involvedObject.name={},reason={reason}", cluster.info().id);
+    let says = |event: &Event| event.message.as_deref().is_some_and(|message| message.contains(words));
     eventually(SOON, reason, async || {
-        let found = events.list(&ListParams::default().fields(&about)).await?.items;
-        let says = |event: &Event| event.message.as_deref().is_some_and(|message| message.contains(words));
-        ensure!(found.iter().any(says), "no Event {reason}: {words}");
-        Ok(())
+        ensure_that(events.list(&ListParams::default().fields(&about)).await?.items, |found| found.iter().any(says))
     })
     .await
 }
@@ -194,9 +192,9 @@ async fn refused(cluster: &KkpCluster, (knob, value, repaired): &(&str, Value, V
     cluster.wait_for_phase(Some("AwakePaused"), SOON).await?;
     ensure!(cluster.replicas().await? == before.control_plane, "a count was not restored");
     eventually(SOON, "the refusal", async || {
-        let (_, message) = cluster.phase().await?.context("a condition")?;
-        ensure!(message.contains("the end of spec.pause was refused"), "{message:?}");
-        Ok(())
+        ensure_that(cluster.phase().await?.context("a condition")?.1, |message| {
+            message.contains("the end of spec.pause was refused")
+        })
     })
     .await?;
     cluster.world().turn_kkp(&json!({ *knob: repaired })).await?;
@@ -308,11 +306,11 @@ async fn wakes_without_room(cluster: &KkpCluster) -> Result<()> {
     detail(cluster, "WaitingForNodes", "ready of the control plane: apiserver (1 of 2), etcd (2 of 3)").await?;
     comes_back(cluster, &before).await?;
     let warned = async |wanted: bool| {
+        let says = "not all of its control plane is ready: apiserver (1 of 2), etcd (2 of 3)";
         eventually(SOON, "the warning", async || {
-            let ran = cluster.world().plugin(&["status", "clusters"]).await?;
-            let says = "not all of its control plane is ready: apiserver (1 of 2), etcd (2 of 3)";
-            ensure!(ran.stderr.contains(says) == wanted, "{ran:?}");
-            Ok(())
+            ensure_that(cluster.world().plugin(&["status", "clusters"]).await?, |ran| {
+                ran.stderr.contains(says) == wanted
+            })
         })
         .await
     };
@@ -384,9 +382,9 @@ async fn has_no_quota(cluster: &KkpCluster) -> Result<()> {
     cluster.turn(&json!({ "quota": 2 })).await?;
     cluster.wake().await?;
     eventually(SOON, "the refusal", async || {
-        let (_, message) = cluster.phase().await?.context("a condition")?;
-        ensure!(message.starts_with("hydrated in part") && message.contains("quota"), "{message}");
-        Ok(())
+        ensure_that(cluster.phase().await?.context("a condition")?.1, |message| {
+            message.starts_with("hydrated in part") && message.contains("quota")
+        })
     })
     .await?;
     cluster.turn(&json!({ "quota": null })).await?;
@@ -396,9 +394,7 @@ async fn has_no_quota(cluster: &KkpCluster) -> Result<()> {
 
 async fn machines(cluster: &KkpCluster, wanted: usize) -> Result<()> {
     eventually(SOON, "Machines", async || {
-        let found = cluster.machinery("Machine").await?.len();
-        ensure!(found == wanted, "{found}");
-        Ok(())
+        ensure_that(cluster.machinery("Machine").await?.len(), |found| *found == wanted)
     })
     .await
 }

@@ -20,7 +20,7 @@ use shared::kkp::keys;
 use shared::savings::ledger::{LEDGER, Ledger};
 use testbed::kkp::log::{How, Log};
 use testbed::supervisor::programs::Start;
-use testbed::{KkpCluster, KkpOptions, eventually};
+use testbed::{KkpCluster, KkpOptions, ensure_that, eventually};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -265,9 +265,7 @@ async fn woken_while_machines_terminate(cluster: &KkpCluster, before: &State) ->
     cluster.turn(&json!({ "terminate": "200s" })).await?;
     cluster.sleep().await?;
     eventually(SOON, "terminations", async || {
-        let instances = cluster.inspect().await?.cloud.instances;
-        ensure!(instances.values().all(|one| one.terminating.is_some()), "{instances:?}");
-        Ok(())
+        ensure_that(cluster.inspect().await?.cloud.instances, |all| all.values().all(|one| one.terminating.is_some()))
     })
     .await?;
     cluster.wake().await?;

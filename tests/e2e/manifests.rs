@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use testbed::options::Options;
-use testbed::{World, apply as objects, eventually};
+use testbed::{World, apply as objects, ensure_that, eventually};
 
 use crate::controller_confined::CONTROLLER;
 use crate::rendered::{NAMESPACE, below, checkout, documents, kustomized};
@@ -292,8 +292,7 @@ async fn of_secrets_per_namespace(world: &World) -> Result<()> {
     world.kubectl(&["delete", "clusterrolebinding", "hibernate-controller-secrets"]).await?.ok()?;
     apply(world, "overlays/secrets-per-namespace", &[]).await?;
     eventually(SOON, "right in the namespace", async || {
-        ensure!(reads(world, "clusters", "aws").await?, "not yet");
-        Ok(())
+        ensure_that(reads(world, "clusters", "aws").await?, |reads| *reads)
     })
     .await?;
     assert!(!reads(world, "elsewhere", "aws").await?);
@@ -302,8 +301,7 @@ async fn of_secrets_per_namespace(world: &World) -> Result<()> {
     let component = checkout("manifests/components/aws-service-provider/secret-rbac.yaml").display().to_string();
     world.kubectl(&["apply", "-f", &component]).await?.ok()?;
     eventually(SOON, "right to the service provider's Secret", async || {
-        ensure!(reads(world, "hive", "aws-service-provider").await?, "not yet");
-        Ok(())
+        ensure_that(reads(world, "hive", "aws-service-provider").await?, |reads| *reads)
     })
     .await?;
     assert!(!reads(world, "hive", "aws").await?, "no other Secret of Hive's namespace");
@@ -362,9 +360,9 @@ async fn of_labeled_databases(world: &World) -> Result<()> {
     }
     let delete = async |namespace| world.kubectl(&["delete", "pvc", "data", "-n", namespace, "--dry-run=server"]).await;
     eventually(SOON, "guard of the labeled namespace", async || {
-        let refused = delete("labeled").await?;
-        ensure!(refused.stderr.contains("failed calling webhook \"suspend.hibernate.sh\""), "{refused:?}");
-        Ok(())
+        ensure_that(delete("labeled").await?, |refused| {
+            refused.stderr.contains("failed calling webhook \"suspend.hibernate.sh\"")
+        })
     })
     .await?;
     delete("plain").await?.ok()?;
@@ -380,9 +378,9 @@ async fn pods_of_the_manifests_pass_the_restricted_standard() -> Result<()> {
     let world = World::shared().await?;
     // The namespace enforces the standard, and the hub's own controllers make pods from the Deployments.
     eventually(SOON, "four pods", async || {
-        let pods = world.kubectl(&["get", "pods", "-n", NAMESPACE, "-o", "name"]).await?.ok()?;
-        ensure!(pods.lines().count() == 4, "{pods}");
-        Ok(())
+        ensure_that(world.kubectl(&["get", "pods", "-n", NAMESPACE, "-o", "name"]).await?.ok()?, |pods| {
+            pods.lines().count() == 4
+        })
     })
     .await?;
     let refused = world.kubectl(&["run", "root", "--image", "x", "-n", NAMESPACE, "--dry-run=server"]).await?;

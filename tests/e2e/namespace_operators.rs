@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::schedule::api::PowerSchedule;
-use testbed::{Options, World, apply, eventually, kubeconfig, with_temp_ns};
+use testbed::{Options, World, apply, ensure_that, eventually, kubeconfig, with_temp_ns};
 
 use crate::controller_confined::{is_refused, write};
 use crate::kkp_common::{SOON, upstream_folder};
@@ -264,10 +264,10 @@ async fn an_operator_that_scales_its_sets_again_is_left_to_its_row_or_named() ->
             ensure!(ran.code == 0 && ran.stderr.contains("statefulset.apps/of-db"), "{ran:?}");
             ensure!(ran.stderr.contains("Shop/one controls statefulset.apps/of-shop"), "{ran:?}");
             eventually(SOON, "asleep through its owner", async || {
-                let found =
-                    world.kubectl(&["get", "sts/of-db", "-n", &ns, "-o", "jsonpath={.spec.replicas}"]).await?.ok()?;
-                ensure!(found == "0", "{found}");
-                Ok(())
+                ensure_that(
+                    world.kubectl(&["get", "sts/of-db", "-n", &ns, "-o", "jsonpath={.spec.replicas}"]).await?.ok()?,
+                    |found| found == "0",
+                )
             })
             .await
         };
@@ -309,9 +309,9 @@ async fn a_schedule_includes_the_kinds_that_its_writer_may_patch() -> Result<()>
             "metadata": { "name": "night", "namespace": ns }, "spec": spec,
         });
         eventually(SOON, "the refusal", async || {
-            let answer = write(&alice, "POST", &path, &schedule).await;
-            ensure!(is_refused(&answer, "you may not patch clusters.postgresql.cnpg.io (S1)"), "{answer:?}");
-            Ok(())
+            ensure_that(write(&alice, "POST", &path, &schedule).await, |answer| {
+                is_refused(answer, "you may not patch clusters.postgresql.cnpg.io (S1)")
+            })
         })
         .await?;
 
@@ -325,12 +325,7 @@ async fn a_schedule_includes_the_kinds_that_its_writer_may_patch() -> Result<()>
 
         let awake = json!({ "spec": asks_for("Awake")? });
         schedules.patch("night", &PatchParams::default(), &Patch::Merge(awake)).await?;
-        eventually(SOON, "awake", async || {
-            let now = state(&world, &ns, &all()).await?;
-            ensure!(now == before, "{now}");
-            Ok(())
-        })
-        .await
+        eventually(SOON, "awake", async || ensure_that(state(&world, &ns, &all()).await?, |now| *now == before)).await
     })
     .await
 }

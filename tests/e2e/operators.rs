@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use shared::annotation::keys;
-use testbed::{Options, World, apply, eventually, with_temp_ns};
+use testbed::{Options, World, apply, ensure_that, eventually, with_temp_ns};
 
 use crate::kkp_common::{SOON, upstream_folder};
 
@@ -126,11 +126,11 @@ async fn what_operators_run_sleeps_and_comes_back_as_it_was() -> Result<()> {
             fields.context("fields")?.remove("suspend");
         }
         apply::all(&client, &[old]).await?;
+        let advice = r#"too old: unknown field "spec.suspend": update its operator to 1.7 or later"#;
         eventually(SOON, "the old definition", async || {
-            let refused = world.plugin(&["rayservices.ray.io/one", "-n", &ns]).await?;
-            let advice = r#"too old: unknown field "spec.suspend": update its operator to 1.7 or later"#;
-            ensure!(refused.code == 3 && refused.stderr.contains(advice), "{refused:?}");
-            Ok(())
+            ensure_that(world.plugin(&["rayservices.ray.io/one", "-n", &ns]).await?, |refused| {
+                refused.code == 3 && refused.stderr.contains(advice)
+            })
         })
         .await?;
         let left = get(&world, &ns, "rayservices.ray.io").await?;

@@ -14,7 +14,7 @@ use shared::annotation::keys;
 use shared::annotation::mark::{Mark, Outcome};
 use testbed::check::webhook_only;
 use testbed::supervisor::programs::Start;
-use testbed::{Program, World, apply, eventually};
+use testbed::{Program, World, apply, ensure_that, eventually};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -198,9 +198,10 @@ async fn a_rollout_puts_objects_of_that_kind_to_sleep_and_wakes_them() -> Result
         let executable = Some(program(Program::Controller.executable())?);
         shell.world.start(&Start { executable, ..Start::new(Program::Controller) }).await?;
         eventually(SOON, "controller that leads", async || {
-            let (code, text) = with_kind(&shell, "wsp --all --max-concurrency 2 --yes --dry-run=server").await?;
-            ensure!(code == 0, "{text}");
-            Ok(())
+            ensure_that(
+                with_kind(&shell, "wsp --all --max-concurrency 2 --yes --dry-run=server").await?,
+                |(code, _)| *code == 0,
+            )
         })
         .await?;
         let lines: [(&str, &[&str]); 4] = [

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use testbed::kubeconfig::write_private;
 use testbed::page::Served;
-use testbed::{Options, World, apply, eventually};
+use testbed::{Options, World, apply, ensure_that, eventually};
 use tokio::time::{sleep, timeout};
 
 use crate::hive_common::{SOON, create};
@@ -31,9 +31,7 @@ async fn the_page_reports_a_hub_that_is_gone_and_goes_on_when_it_is_back() -> Re
     let token = page.token(&code).await?;
     let id = "clusterdeployment.hive.openshift.io/default/one";
     eventually(SOON, "the cluster", async || {
-        let html = page.text(&token, "/fleet", &json!({})).await?;
-        ensure!(html.contains(id), "{html}");
-        Ok(())
+        ensure_that(page.text(&token, "/fleet", &json!({})).await?, |html| html.contains(id))
     })
     .await?;
     let mut live = page.live(&token, &[id]).await?;
@@ -178,8 +176,7 @@ async fn a_page_stays_with_the_context_that_was_current_when_it_began() -> Resul
     let token = page.token(&code).await?;
     let id = "clusterdeployment.hive.openshift.io/default/one";
     eventually(SOON, "the cluster", async || {
-        ensure!(page.text(&token, "/fleet", &json!({})).await?.contains(id));
-        Ok(())
+        ensure_that(page.text(&token, "/fleet", &json!({})).await?, |html| html.contains(id))
     })
     .await?;
     let line = text.lines().find(|line| line.trim_start().starts_with("current-context:")).context("a context")?;

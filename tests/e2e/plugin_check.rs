@@ -12,7 +12,7 @@ use testbed::kubeconfig::base64;
 use testbed::options::Program;
 use testbed::pki::Authority;
 use testbed::supervisor::programs::Start;
-use testbed::{Ran, World, apply, eventually, foreign};
+use testbed::{Ran, World, apply, ensure_that, eventually, foreign};
 
 use crate::controller_confined::CONTROLLER;
 use crate::plugin_rollout::lease;
@@ -87,12 +87,7 @@ impl Checked {
                 self.without_rules().await?;
             }
             // kubectl restarts a Deployment once a second at most.
-            eventually(SOON, line, async || {
-                let ran = self.shell(line).await?;
-                ensure!(ran.code == 0, "{line}: {}", ran.stderr);
-                Ok(())
-            })
-            .await?;
+            eventually(SOON, line, async || ensure_that(self.shell(line).await?, |ran| ran.code == 0)).await?;
             if applies {
                 self.reroute().await?;
             }
@@ -267,8 +262,7 @@ async fn secrets(checked: &Checked) -> Result<()> {
     checked.mends("secrets", ": tenant").await?;
     let can = ["auth", "can-i", "get", "secrets", "-n", "tenant", "--as", CONTROLLER];
     eventually(SOON, "the right", async || {
-        ensure!(world.kubectl(&can).await?.stdout.starts_with("yes"), "not yet");
-        Ok(())
+        ensure_that(world.kubectl(&can).await?.stdout, |says| says.starts_with("yes"))
     })
     .await?;
     world.kubectl(&["delete", "cd,rolebinding", "--all", "-n", "tenant"]).await?.ok()?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::hive::api::ClusterDeployment;
 use testbed::check::webhook_only;
-use testbed::{Ran, World, eventually};
+use testbed::{Ran, World, ensure_that, eventually};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::hive_common::{SOON, create};
@@ -97,9 +97,7 @@ async fn meanwhile(
     let acts = async {
         for name in names {
             eventually(SOON, "wish", async || {
-                let wish = clusters.get(name).await?.spec.power_state;
-                ensure!(wish.as_deref() == Some("Hibernating"), "{wish:?}");
-                Ok(())
+                ensure_that(clusters.get(name).await?.spec.power_state, |wish| wish.as_deref() == Some("Hibernating"))
             })
             .await?;
         }

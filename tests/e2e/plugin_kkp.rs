@@ -6,14 +6,14 @@ mod webhook;
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use jiff::Timestamp;
 use serde_json::json;
 use shared::annotation::{format, keys as common};
 use shared::finding::{Finding, Severity};
 use shared::kkp::keys;
 use shared::kkp::phase::Phase;
-use testbed::eventually;
+use testbed::{ensure_that, eventually};
 
 use self::user::User;
 use self::webhook::Webhook;
@@ -63,8 +63,7 @@ async fn phases_are_followed_and_shown_down_and_up() -> Result<()> {
     let user = User::new("followed").await?;
     let intent = async |state: &str| {
         eventually(SOON, "intent", async || {
-            ensure!(user.annotation(keys::POWER_STATE).await?.as_deref() == Some(state));
-            Ok(())
+            ensure_that(user.annotation(keys::POWER_STATE).await?, |found| found.as_deref() == Some(state))
         })
         .await
     };

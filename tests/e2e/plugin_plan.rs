@@ -12,7 +12,7 @@ use shared::hive::api::{ClusterDeployment, RECONCILE_PAUSE};
 use shared::hive::preflight::PREFLIGHT;
 use testbed::check::webhook_only;
 use testbed::cluster::{LABEL, version};
-use testbed::{ClusterOptions, Options, World, apply, eventually};
+use testbed::{ClusterOptions, Options, World, apply, ensure_that, eventually};
 
 use crate::hive_common::{SOON, create};
 use crate::plugin_common::in_namespace;
@@ -180,10 +180,9 @@ async fn a_spoke_that_is_silent_or_credentials_that_are_gone_are_findings() -> R
 
     world.kubectl(&["delete", "secret", "mute-aws-creds", "-n", &ns]).await?.ok()?;
     eventually(SOON, "a finding about the credentials", async || {
-        let (code, found) = plan(&world, &line).await?;
-        let says = message(&found, "Credentials").contains("mute-aws-creds does not exist");
-        anyhow::ensure!(code == 3 && says, "{found}");
-        Ok(())
+        ensure_that(plan(&world, &line).await?, |(code, found)| {
+            *code == 3 && message(found, "Credentials").contains("mute-aws-creds does not exist")
+        })
     })
     .await?;
     cluster.remove().await

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use shared::annotation::keys;
-use testbed::{World, eventually};
+use testbed::{World, ensure_that, eventually};
 
 use crate::plugin_common::{Shell, in_namespace, pods, stateful};
 
@@ -292,9 +292,7 @@ async fn waiting_ends_when_the_workloads_own_controller_is_done() -> Result<()> 
         // ready.
         Objects::of(&shell, DEPLOYMENT).create("web", pods(3)).await?;
         eventually(SOON, "Pods", async || {
-            let found = shell.kubectl("get deploy web -o jsonpath={.status.replicas}").await?;
-            ensure!(found == "3", "{found}");
-            Ok(())
+            ensure_that(shell.kubectl("get deploy web -o jsonpath={.status.replicas}").await?, |found| found == "3")
         })
         .await?;
         let timed_out = "error: deployment.apps/web: timed out after 3s: 0 of 3 replicas ready";

@@ -12,7 +12,7 @@ use shared::annotation::mark::{Mark, Outcome};
 use shared::rollout::api::PowerRollout;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use testbed::supervisor::programs::Start;
-use testbed::{Cluster, ClusterOptions, Options, Program, Timings, World};
+use testbed::{Cluster, ClusterOptions, Options, Program, Timings, World, ensure_that, eventually};
 use tokio::time::Instant;
 
 use crate::match_writes::merge;
@@ -82,6 +82,15 @@ impl<'a> Fleet<'a> {
     pub async fn mark(&self, name: &str) -> Result<Option<Mark>> {
         let found = self.get(name).get().await?;
         Ok(found.annotations().get(keys::ROLLOUT).and_then(|text| Mark::parse(text)))
+    }
+
+    /// Waits until its claim has ended like this.
+    pub async fn until_ended(&self, name: &str, result: Outcome) -> Result<()> {
+        eventually(SOON, "the end of the claim", async || {
+            let ended = self.mark(name).await?.and_then(|mark| mark.ended);
+            ensure_that(ended, |ended| ended.as_ref().is_some_and(|ended| ended.result == result))
+        })
+        .await
     }
 
     /// Every target has one record, of one attempt, and its machine was moved by one call.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use shared::rollout::admission::POLICY;
 use shared::rollout::status::RolloutPhase;
 use testbed::proxy::faults::{Effect, Rule};
-use testbed::{World, apply, eventually};
+use testbed::{World, apply, ensure_that, eventually};
 
 use crate::rollout_common::{Fleet, SOON, controller, restarted};
 
@@ -82,9 +82,9 @@ async fn a_deadline_stops_while_no_controller_leads(world: &World) -> Result<()>
     // Else its machine stops a minute after the next controller has started.
     let id = fleet.get("a").instances().await?[0].id.clone();
     eventually(Duration::from_mins(1), "the stop", async || {
-        let calls = world.ec2().calls().await?;
-        ensure!(calls.iter().any(|one| one.action == "StopInstances" && one.moved.contains(&id)), "not called");
-        Ok(())
+        ensure_that(world.ec2().calls().await?, |calls| {
+            calls.iter().any(|one| one.action == "StopInstances" && one.moved.contains(&id))
+        })
     })
     .await?;
     world.signal("controller", "kill").await?;
@@ -128,9 +128,9 @@ async fn nothing_starts_while_the_policy_does_not_deny(world: &World) -> Result<
     apply::all(&hub, &[binding]).await?;
     let says = async |part: &str| {
         eventually(SOON, part, async || {
-            let message = sleep.get().await?.status.and_then(|status| status.message).unwrap_or_default();
-            ensure!(message.contains(part), "{message}");
-            Ok(())
+            ensure_that(sleep.get().await?.status.and_then(|status| status.message).unwrap_or_default(), |message| {
+                message.contains(part)
+            })
         })
         .await
     };
@@ -139,11 +139,7 @@ async fn nothing_starts_while_the_policy_does_not_deny(world: &World) -> Result<
     says("spec.validations: found 1, must be ").await?;
     assert_eq!(fleet.mark("a").await?, None);
     change(json!({ "validations": ours.validations })).await?;
-    eventually(SOON, "the start", async || {
-        ensure!(fleet.mark("a").await?.is_some());
-        Ok(())
-    })
-    .await?;
+    eventually(SOON, "the start", async || ensure_that(fleet.mark("a").await?, Option::is_some)).await?;
     sleep.until_phase(RolloutPhase::Succeeded).await.map(drop)
 }
 

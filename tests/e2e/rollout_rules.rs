@@ -12,7 +12,7 @@ use shared::hive::api::ClusterDeployment;
 use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use testbed::ec2::Fault;
 use testbed::proxy::faults::{Effect, Rule};
-use testbed::{ClusterOptions, World, eventually};
+use testbed::{ClusterOptions, World, ensure_that, eventually};
 
 use crate::hive_common::events;
 use crate::rollout_common::{Fleet, SOON, word};
@@ -136,12 +136,12 @@ async fn a_persons_write_wins_before_and_after_the_claim() -> Result<()> {
     clusters.patch(a.name(), &argo, &Patch::Merge(json!({ "spec": { "powerState": "Running" } }))).await?;
     let status = sleep.until_phase(RolloutPhase::Finished).await?;
     assert_eq!(status.counts["Overridden"], 2);
+    let expected =
+        format!("rollout {} requested Hibernating, and field manager argocd-controller has changed", sleep.name);
     eventually(SOON, "an Event that names the client", async || {
-        let note = events(&world, a).await?.remove("Overridden").context("no Event")?;
-        let expected =
-            format!("rollout {} requested Hibernating, and field manager argocd-controller has changed", sleep.name);
-        ensure!(note.starts_with(&expected), "{note}");
-        Ok(())
+        ensure_that(events(&world, a).await?.remove("Overridden").context("no Event")?, |note| {
+            note.starts_with(&expected)
+        })
     })
     .await?;
     let record = fleet.mark("a").await?.and_then(|mark| mark.ended);
@@ -265,8 +265,7 @@ async fn names_and_records_that_do_not_exist_are_named_and_a_rollout_goes_after_
     }
     let expired = fleet.rollout("Resume", json!({ "ttlAfterFinished": "1s" })).await?;
     testbed::eventually(SOON, "the end of ttlAfterFinished", async || {
-        ensure!(expired.api.get_opt(&expired.name).await?.is_none());
-        Ok(())
+        testbed::ensure_that(expired.api.get_opt(&expired.name).await?, Option::is_none)
     })
     .await?;
     assert_eq!(fleet.mark("a").await?, None);

@@ -132,12 +132,7 @@ async fn a_failing_canary_halts_a_wake_until_it_is_accepted_and_retried() -> Res
     }
     // Once its claim has ended, and the rights are back, a retry takes it again.
     wake.until("end of the claim", |status| status.counts.get("Failed") == Some(&1)).await?;
-    testbed::eventually(SOON, "the record", async || {
-        let mark = fleet.mark("canary").await?;
-        ensure!(mark.is_some_and(|mark| mark.ended.is_some_and(|ended| ended.result == Outcome::Failed)));
-        Ok(())
-    })
-    .await?;
+    fleet.until_ended("canary", Outcome::Failed).await?;
     wake.set(json!({ "acceptFailures": 1, "deadline": "3m" })).await?;
     wake.until_target(fleet.get("a"), "Succeeded").await?;
     let status = wake.until_phase(RolloutPhase::Finished).await?;
@@ -208,15 +203,7 @@ async fn a_resume_takes_over_the_targets_of_a_hibernate_and_a_deleted_rollout_le
     let sleep = fleet.rollout("Hibernate", json!({ "groups": canary })).await?;
     sleep.until_target(fleet.get("a"), "Progressing").await?;
     sleep.delete().await?;
-    testbed::eventually(SOON, "an abandoned claim", async || {
-        let mark = fleet.mark("a").await?;
-        ensure!(
-            mark.as_ref().is_some_and(|mark| mark.ended.as_ref().is_some_and(|end| end.result == Outcome::Abandoned)),
-            "{mark:?}"
-        );
-        Ok(())
-    })
-    .await?;
+    fleet.until_ended("a", Outcome::Abandoned).await?;
     fleet.get("a").wait_for_power_state("Hibernating", SOON).await?;
     let later = fleet.mark("b").await?;
     ensure!(later.is_none_or(|mark| mark.wanted == Power::Running), "nothing starts any more, nothing is reversed");

@@ -13,7 +13,7 @@ use shared::spoke::kinds::MACHINE_NAMESPACE;
 use testbed::cluster::machine::Machine;
 use testbed::cluster::machines;
 use testbed::ec2::{Instance, NewInstance, Settings};
-use testbed::{Cluster, ClusterOptions, eventually};
+use testbed::{Cluster, ClusterOptions, ensure_that, eventually};
 
 use crate::rollout_common::SOON;
 use crate::schedule_common::{Days, clock_changes};
@@ -112,8 +112,7 @@ impl Quarter {
         let api: Api<Machine> = Api::namespaced(spoke.clone(), MACHINE_NAMESPACE);
         let name = lost.tags.get("Name").context("a name")?;
         eventually(SOON, "the Machine that lost its instance deleted", async || {
-            ensure!(api.get_opt(name).await?.is_none());
-            Ok(())
+            ensure_that(api.get_opt(name).await?, Option::is_none)
         })
         .await?;
         Api::<Node>::all(spoke.clone()).delete(&lost.private_dns, &DeleteParams::default()).await?;
@@ -131,9 +130,7 @@ impl Quarter {
                 world.change_timings(&json!({ "ec2Stop": "4s" })).await?;
                 self.cluster.sleep().await?;
                 eventually(SOON, "a stop that is under way", async || {
-                    let states = self.cluster.states().await?;
-                    ensure!(states.contains_key("stopping"), "{states:?}");
-                    Ok(())
+                    ensure_that(self.cluster.states().await?, |states| states.contains_key("stopping"))
                 })
                 .await?;
                 self.wake().await?;
@@ -148,9 +145,9 @@ impl Quarter {
                 self.meddle(at, true).await?;
                 self.cluster.patch(&json!({"metadata": {"annotations": {"example.org/look": "now"}}})).await?;
                 eventually(SOON, "a stop", async || {
-                    let states = self.cluster.states().await?;
-                    ensure!(!states.contains_key("running") && !states.contains_key("stopping"), "{states:?}");
-                    Ok(())
+                    ensure_that(self.cluster.states().await?, |states| {
+                        !states.contains_key("running") && !states.contains_key("stopping")
+                    })
                 })
                 .await?;
                 self.cluster.wait_for_power_state("Hibernating", SOON).await?;

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
 use shared::schedule::api::{PowerSchedule, ScheduleStatus};
-use testbed::{Options, World, apply, eventually, with_temp_ns};
+use testbed::{Options, World, apply, ensure_that, eventually, with_temp_ns};
 
 use crate::controller_confined::{CONTROLLER, accounts, is_refused, write};
 use crate::plugin_common::{pods, stateful, template};
@@ -100,9 +100,9 @@ async fn a_namespace_sleeps_and_wakes_by_its_schedule_under_the_rights_of_the_co
         let path = |name: &str| format!("/apis/apps/v1/namespaces/{ns}/deployments/{name}");
         let scaled = json!({ "spec": { "replicas": 5 } });
         eventually(SOON, "the obstacle", async || {
-            let answer = write(&clients["alice"], "PATCH", &path("stubborn"), &scaled).await;
-            ensure!(is_refused(&answer, "stubborn stays"), "{answer:?}");
-            Ok(())
+            ensure_that(write(&clients["alice"], "PATCH", &path("stubborn"), &scaled).await, |answer| {
+                is_refused(answer, "stubborn stays")
+            })
         })
         .await?;
 

@@ -61,7 +61,7 @@ pub use kkp::options::KkpOptions;
 pub use options::{Options, Program, Timings};
 pub use world::World;
 pub use world::handle::Cluster;
-pub use world::helpers::{eventually, eventually_every, with_temp_ns};
+pub use world::helpers::{ensure_that, eventually, eventually_every, with_temp_ns};
 pub use world::run::Ran;
 pub use world::shared::heavy;
 

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt as _};
 use shared::annotation::keys;
 use testbed::bench::table::Table;
 use testbed::json_http::JsonHttp;
-use testbed::{Options, World, eventually};
+use testbed::{Options, World, ensure_that, eventually};
 use tokio::net::TcpStream;
 
 use crate::p99;
@@ -35,8 +35,7 @@ pub async fn idle_connections(table: &mut Table) -> Result<()> {
         let slowest = took.iter().copied().fold(0.0, f64::max);
         let (begin, before) = (Instant::now(), leases.get(keys::CONTROLLER).await?.resource_version());
         eventually(Duration::from_mins(1), "a renewed Lease", async || {
-            ensure!(leases.get(keys::CONTROLLER).await?.resource_version() != before, "not renewed");
-            Ok(())
+            ensure_that(leases.get(keys::CONTROLLER).await?.resource_version(), |now| *now != before)
         })
         .await?;
         let limit = (connections > 0).then_some(100.0);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use futures::TryStreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
@@ -19,7 +19,7 @@ use shared::rollout::status::RolloutPhase;
 use testbed::bench::table::Table;
 use testbed::ec2::Fault;
 use testbed::supervisor::programs::Start;
-use testbed::{Program, World, eventually};
+use testbed::{Program, World, ensure_that, eventually};
 use tokio::time::{Instant, sleep};
 
 use crate::pairs::plain;
@@ -74,11 +74,7 @@ pub async fn run(table: &mut Table) -> Result<()> {
         async || anyhow::Ok(leases.get("hibernate-controller").await?.spec.and_then(|spec| spec.holder_identity));
     let dead = holder().await?;
     world.start(&Start { identity: Some("next".to_owned()), ..Start::new(Program::Controller) }).await?;
-    eventually(SOON, "new leader", async || {
-        ensure!(holder().await? != dead);
-        Ok(())
-    })
-    .await?;
+    eventually(SOON, "new leader", async || ensure_that(holder().await?, |now| *now != dead)).await?;
     let (led, starts) = (Instant::now(), seen.starts(&ours).len());
     seen.until_starts(&ours, starts + 1).await?;
     table.add("reactions", "next start after a takeover, s", None, Some(10.0), led.elapsed().as_secs_f64());
@@ -102,9 +98,7 @@ async fn set(world: &World, name: &str, field: &str) -> Result<()> {
 async fn until(world: &World, name: &str, phase: RolloutPhase) -> Result<()> {
     let api: Api<PowerRollout> = Api::all(world.hub().await?);
     eventually(SOON, &phase.to_string(), async || {
-        let found = api.get(name).await?.status.unwrap_or_default();
-        ensure!(found.phase == Some(phase), "{name}: {:?} {:?}", found.phase, found.counts);
-        Ok(())
+        ensure_that(api.get(name).await?.status.unwrap_or_default(), |found| found.phase == Some(phase))
     })
     .await
 }
@@ -166,12 +160,7 @@ impl Seen {
     }
 
     async fn until_starts(&self, uid: &str, count: usize) -> Result<()> {
-        eventually(SOON, "starts", async || {
-            let starts = self.starts(uid).len();
-            ensure!(starts >= count, "{starts} of {count}");
-            Ok(())
-        })
-        .await
+        eventually(SOON, "starts", async || ensure_that(self.starts(uid).len(), |starts| *starts >= count)).await
     }
 
     /// Seconds from the end of a target to the start that took its slot, in ascending order.

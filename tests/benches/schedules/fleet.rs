@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use shared::hive::api::ClusterDeployment;
 use shared::rollout::api::PowerRollout;
 use shared::schedule::api::PowerSchedule;
-use testbed::{ClusterOptions, Options, Timings, World, eventually};
+use testbed::{ClusterOptions, Options, Timings, World, ensure_that, eventually};
 
 /// Fake clusters have no `ClusterSync`: the first transition of each waits a minute for it.
 const SETTLES: Duration = Duration::from_secs(75);
@@ -121,12 +121,7 @@ impl Written {
 
     /// Waits until so many have it. Seconds from `since` to the first and to the last one.
     pub async fn until(&self, count: usize, since: Timestamp) -> Result<(f64, f64)> {
-        eventually(LONG, "power states", async || {
-            let seen = self.0.lock().len();
-            ensure!(seen >= count, "{seen} of {count}");
-            Ok(())
-        })
-        .await?;
+        eventually(LONG, "power states", async || ensure_that(self.0.lock().len(), |seen| *seen >= count)).await?;
         let seen = self.0.lock();
         let seconds = |at: Option<&Timestamp>| at.map_or(0.0, |at| at.duration_since(since).as_secs_f64());
         Ok((seconds(seen.values().min()), seconds(seen.values().max())))

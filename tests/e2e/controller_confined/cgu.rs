@@ -8,7 +8,7 @@ use shared::cgu::precache::workload;
 use shared::cgu::view::{InstallPlan, ViewRequest};
 use shared::cgu::wire::{Scope, UPGRADE};
 use testbed::fdb::common::SOON;
-use testbed::{World, apply, eventually, foreign};
+use testbed::{World, apply, ensure_that, eventually, foreign};
 
 use super::{CONTROLLER, accounts, is_refused, world, write};
 use crate::kkp_common::upstream_folder;
@@ -205,11 +205,9 @@ async fn on_clusters_it_does_what_upgrades_send_and_changes_no_hub() -> Result<(
     let clients = accounts(&world, &[CONTROLLER, "alice"]).await?;
     let refusal = "hibernate-controller may ";
     let others = others(&upgrade);
+    let (method, path, body) = &others[0];
     eventually(SOON, "policy in force", async || {
-        let (method, path, body) = &others[0];
-        let answer = write(&clients[CONTROLLER], method, path, body).await;
-        ensure!(is_refused(&answer, refusal), "{answer:?}");
-        Ok(())
+        ensure_that(write(&clients[CONTROLLER], method, path, body).await, |answer| is_refused(answer, refusal))
     })
     .await?;
     for (method, path, body) in passes(&upgrade) {

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use shared::kkp::{data, keys};
-use testbed::{apply, eventually};
+use testbed::{apply, ensure_that, eventually};
 
 use super::{KKP, SOON, annotated, both, cluster, definitions};
 use crate::controller_confined::{CONTROLLER, accounts, is_refused, world, write};
@@ -206,9 +206,10 @@ async fn the_controllers_account_writes_what_a_sleep_and_a_wake_need_and_nothing
         write(&clients[user], method, &path.replace("{}", namespace), body).await
     };
     eventually(SOON, "policy in force", async || {
-        let answer = send(CONTROLLER, "PATCH", SETTINGS, "cluster-abc", &json!({ "data": { "a": "c" } })).await;
-        ensure!(is_refused(&answer, REFUSAL), "{answer:?}");
-        Ok(())
+        ensure_that(
+            send(CONTROLLER, "PATCH", SETTINGS, "cluster-abc", &json!({ "data": { "a": "c" } })).await,
+            |answer| is_refused(answer, REFUSAL),
+        )
     })
     .await?;
     let account =

@@ -1,14 +1,14 @@
 //! An admission webhook for one Cluster, under a name of the test's choice: down, or denying every update as KKP's does
 //! for a datacenter that left the Seed.
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use shared::kkp::api::Cluster;
 use testbed::denier::{Denial, Denier};
-use testbed::{World, eventually};
+use testbed::{World, ensure_that, eventually};
 
 use super::SOON;
 
@@ -45,9 +45,9 @@ impl Webhook {
         let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
         let patch = json!({ "metadata": { "annotations": { "test": "x" } } });
         eventually(SOON, "webhook", async || {
-            let answer = clusters.patch(&self.id, &dry_run, &Patch::Merge(&patch)).await;
-            ensure!(answer.is_err() == refuses, "{answer:?}");
-            Ok(())
+            ensure_that(clusters.patch(&self.id, &dry_run, &Patch::Merge(&patch)).await, |answer| {
+                answer.is_err() == refuses
+            })
         })
         .await
         .context("the API server and the webhook")

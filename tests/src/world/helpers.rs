@@ -1,10 +1,11 @@
 //! Helpers that keep tests to what they are about.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
@@ -51,6 +52,15 @@ where
             Err(_) => tokio::time::sleep(period).await,
         }
     }
+}
+
+/// What a probe of [`eventually`] has found is as wanted.
+///
+/// # Errors
+/// When it is not: what was found.
+pub fn ensure_that<T: Debug>(found: T, is_wanted: impl FnOnce(&T) -> bool) -> Result<()> {
+    ensure!(is_wanted(&found), "found {found:?}");
+    Ok(())
 }
 
 /// Runs a test in a namespace of its own on the hub. When it fails or panics, what is in the namespace is printed

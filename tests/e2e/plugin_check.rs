@@ -96,8 +96,7 @@ impl Checked {
     }
 
     async fn without_rules(&self) -> Result<()> {
-        let line = ["delete", &RULES.join(","), "hibernate-webhook", "--ignore-not-found"];
-        self.world.kubectl(&line).await?.ok().map(drop)
+        self.kubectl(&format!("delete {} hibernate-webhook --ignore-not-found", RULES.join(","))).await.map(drop)
     }
 
     /// Has the rules that are installed ask the webhook at its URL.
@@ -114,6 +113,11 @@ impl Checked {
         }
         self.without_rules().await?;
         apply::all(&self.hub, &rules).await
+    }
+
+    /// Runs kubectl by a line whose words have no spaces. It succeeds.
+    async fn kubectl(&self, line: &str) -> Result<String> {
+        self.world.kubectl(&line.split(' ').collect::<Vec<_>>()).await?.ok().with_context(|| line.to_owned())
     }
 
     async fn shell(&self, line: &str) -> Result<Ran> {
@@ -162,10 +166,9 @@ async fn certificates(checked: &Checked) -> Result<()> {
     let bundle = base64(&Authority::new("another authority")?.certificate());
     let foreign =
         json!([{ "op": "replace", "path": "/webhooks/2/clientConfig/caBundle", "value": bundle }]).to_string();
-    world
-        .kubectl(&["patch", "validatingwebhookconfiguration", "hibernate-webhook", "--type", "json", "-p", &foreign])
-        .await?
-        .ok()?;
+    checked
+        .kubectl(&format!("patch validatingwebhookconfiguration hibernate-webhook --type json -p {foreign}"))
+        .await?;
     checked.named("webhook-answers", "failed", "does not answer").await?;
     let commands = checked.named("webhook-ca-bundle", "failed", "signed by an unknown authority").await?;
     checked.run(&commands).await?;
@@ -174,19 +177,7 @@ async fn certificates(checked: &Checked) -> Result<()> {
     checked.named("webhook-answers", "ok", "").await?;
 
     world.signal("webhook", "stop").await?;
-    world
-        .kubectl(&[
-            "patch",
-            "secret",
-            "hibernate-webhook-tls",
-            "-n",
-            NAMESPACE,
-            "--type=merge",
-            "-p",
-            r#"{"data":null}"#,
-        ])
-        .await?
-        .ok()?;
+    checked.kubectl(r#"patch secret hibernate-webhook-tls -n hibernate-system --type=merge -p {"data":null}"#).await?;
     let commands = checked.named("webhook-ca-bundle", "failed", "is empty").await?;
     checked.run(&commands).await?;
     // The next certificate ends tomorrow.
@@ -200,8 +191,7 @@ async fn certificates(checked: &Checked) -> Result<()> {
 }
 
 async fn objects(checked: &Checked) -> Result<()> {
-    let Checked { world, .. } = checked;
-    let delete = async |object: &str| world.kubectl(&["delete", object]).await?.ok().map(drop);
+    let delete = async |object: &str| checked.kubectl(&format!("delete {object}")).await;
     delete("validatingadmissionpolicy/hibernate-controller-hive").await?;
     checked.mends("policies", "ValidatingAdmissionPolicy hibernate-controller-hive is missing").await?;
     delete("validatingadmissionpolicybinding/hibernate-webhook-ca-bundle-only").await?;
@@ -220,8 +210,8 @@ async fn objects(checked: &Checked) -> Result<()> {
     checked.mends("versions", "there are no cluster-wide schedules").await?;
 
     let label = async |object: &str| {
-        let line = ["label", "--overwrite", "-n", NAMESPACE, object, "app.kubernetes.io/version=99.0.0"];
-        world.kubectl(&line).await?.ok().map(drop)
+        let line = format!("label --overwrite -n {NAMESPACE} {object} app.kubernetes.io/version=99.0.0");
+        checked.kubectl(&line).await
     };
     label("crd/powerrollouts.hibernate.sh").await?;
     checked.mends("versions", "versions differ").await?;
@@ -238,7 +228,7 @@ async fn objects(checked: &Checked) -> Result<()> {
     assert_eq!(newer, ["kubectl krew upgrade hibernate"]);
     checked.run(&["kubectl apply -k manifests/".to_owned()]).await?;
 
-    world.kubectl(&["scale", "deployment/hibernate-webhook", "-n", NAMESPACE, "--replicas=0"]).await?.ok()?;
+    checked.kubectl(&format!("scale deployment/hibernate-webhook -n {NAMESPACE} --replicas=0")).await?;
     checked.mends("webhook-pods", "has 0 replicas").await?;
     checked.hold("").await?;
     let commands = checked.named("controller-lease", "failed", "has no holder: no controller runs").await?;
@@ -256,7 +246,7 @@ async fn secrets(checked: &Checked) -> Result<()> {
     apply::all(hub, &[namespace, cluster]).await?;
     let pre = checked.finding("secrets", &["--pre"]).await?;
     ensure!(pre["status"] == "warning", "{pre:#}");
-    world.kubectl(&["delete", "clusterrolebinding", "hibernate-controller-secrets"]).await?.ok()?;
+    checked.kubectl("delete clusterrolebinding hibernate-controller-secrets").await?;
     let commands = checked.named("secrets", "failed", ": tenant").await?;
     assert_eq!(pre["commands"][0], commands[0]);
     checked.mends("secrets", ": tenant").await?;
@@ -265,7 +255,7 @@ async fn secrets(checked: &Checked) -> Result<()> {
         ensure_that(world.kubectl(&can).await?.stdout, |says| says.starts_with("yes"))
     })
     .await?;
-    world.kubectl(&["delete", "cd,rolebinding", "--all", "-n", "tenant"]).await?.ok()?;
+    checked.kubectl("delete cd,rolebinding --all -n tenant").await?;
     checked.run(&["kubectl apply -k manifests/".to_owned()]).await
 }
 
@@ -277,8 +267,8 @@ async fn hive(checked: &Checked) -> Result<()> {
     let found = checked.finding("hive", &["--before-uninstall"]).await?;
     assert_eq!(found["status"], "failed", "{found:#}");
     checked.run(&serde_json::from_value::<Vec<String>>(found["commands"].clone())?).await?;
-    let line = ["get", "hiveconfig", "hive", "-o", "jsonpath={.spec.disabledControllers}"];
-    assert_eq!(checked.world.kubectl(&line).await?.stdout, r#"["clusterpool"]"#);
+    let disabled = checked.kubectl("get hiveconfig hive -o jsonpath={.spec.disabledControllers}").await?;
+    assert_eq!(disabled, r#"["clusterpool"]"#);
     checked.named("hive", "warning", "rejects platforms that Hive serves").await?;
     checked.run(&["kubectl apply -k manifests/".to_owned()]).await?;
 
@@ -321,8 +311,7 @@ async fn losses(checked: &Checked) -> Result<()> {
     world.signal("webhook", "stop").await?;
     checked.without_rules().await?;
     apply::all(hub, &objects).await?;
-    let uid =
-        world.kubectl(&["get", "fdb", "sample", "-n", "default", "-o", "jsonpath={.metadata.uid}"]).await?.ok()?;
+    let uid = checked.kubectl("get fdb sample -n default -o jsonpath={.metadata.uid}").await?;
     let owner = json!({ "apiVersion": "apps.foundationdb.org/v1beta2", "kind": "FoundationDBCluster", "name": "sample", "uid": uid });
     let claim = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -330,21 +319,14 @@ async fn losses(checked: &Checked) -> Result<()> {
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
     });
     apply::all(hub, &[claim]).await?;
-    let uid =
-        world.kubectl(&["get", "pvc", "storage-1", "-n", "default", "-o", "jsonpath={.metadata.uid}"]).await?.ok()?;
+    let uid = checked.kubectl("get pvc storage-1 -n default -o jsonpath={.metadata.uid}").await?;
     let record = json!({ "uid": uid, "group": "storage-1", "minimum": "2h", "why": "operator" }).to_string();
-    let stamps = ["hibernate.sh/suspended-at=2026-11-24T18:00:00Z", &format!("hibernate.sh/suspension={record}")];
-    world.kubectl(&[&["annotate", "pvc", "storage-1", "-n", "default"][..], &stamps].concat()).await?.ok()?;
+    let stamps = format!("hibernate.sh/suspended-at=2026-11-24T18:00:00Z hibernate.sh/suspension={record}");
+    checked.kubectl(&format!("annotate pvc storage-1 -n default {stamps}")).await?;
     let status = r#"{"status":{"conditions":[{"type":"Hibernating","status":"False","reason":"Stopping","message":"m","lastProbeTime":"2026-11-24T18:00:00Z","lastTransitionTime":"2026-11-24T18:00:00Z"}]}}"#;
-    world
-        .kubectl(&["patch", "cd", "stopping", "-n", "default", "--subresource=status", "--type=merge", "-p", status])
-        .await?
-        .ok()?;
-    let asleep = r#"{"status":{"powerState":"Hibernating"}}"#;
-    world
-        .kubectl(&["patch", "cd", "deleted", "-n", "default", "--subresource=status", "--type=merge", "-p", asleep])
-        .await?
-        .ok()?;
+    for (name, status) in [("stopping", status), ("deleted", r#"{"status":{"powerState":"Hibernating"}}"#)] {
+        checked.kubectl(&format!("patch cd {name} -n default --subresource=status --type=merge -p {status}")).await?;
+    }
     checked.run(&["kubectl apply -k manifests/".to_owned()]).await?;
     world.start(&stopped(&[])).await?;
     checked.named("webhook-answers", "ok", "").await?;
@@ -352,7 +334,7 @@ async fn losses(checked: &Checked) -> Result<()> {
     let schedule =
         ["schedule", "create", "office", "--all", "-n", "default", "--zone", "UTC", "--awake", "07:30-18:00", "-y"];
     world.plugin(&schedule).await?.ok()?;
-    let rollout = world.kubectl(&["get", "powerrollouts", "-o", "jsonpath={.items[0].metadata.name}"]).await?.ok()?;
+    let rollout = checked.kubectl("get powerrollouts -o jsonpath={.items[0].metadata.name}").await?;
     for (name, object, command) in [
         (
             "suspended-volumes",
@@ -432,7 +414,7 @@ async fn leftovers(checked: &Checked) -> Result<()> {
     checked.run(&commands).await?;
     assert_eq!(checked.finding("leftovers", &["--pre"]).await?["status"], "ok");
     checked.named("installed", "failed", "is not installed").await?;
-    world.kubectl(&["delete", "crd", "powerrollouts.hibernate.sh"]).await?.ok()?;
+    checked.kubectl("delete crd powerrollouts.hibernate.sh").await?;
     let commands = checked.named("installed", "failed", "is not installed").await?;
     checked.run(&commands).await
 }

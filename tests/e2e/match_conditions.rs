@@ -62,15 +62,8 @@ fn alone(entry: &str) -> Vec<Value> {
 }
 
 async fn only(world: &World, clients: &BTreeMap<String, Client>, cases: &[Case], entry: &str) -> Result<()> {
-    let ran = world
-        .kubectl(&[
-            "delete",
-            "validatingwebhookconfigurations,mutatingwebhookconfigurations",
-            "hibernate-webhook",
-            "--ignore-not-found",
-        ])
-        .await?;
-    ran.ok()?;
+    let kinds = "validatingwebhookconfigurations,mutatingwebhookconfigurations";
+    world.kubectl(&["delete", kinds, "hibernate-webhook", "--ignore-not-found"]).await?.ok()?;
     apply::all(&world.hub().await?, &alone(entry)).await?;
     // A write that this entry must match shows when the API server has loaded it.
     let probe = cases.iter().find(|case| case.reaches(entry)).context("a write for each entry")?;

@@ -140,20 +140,8 @@ async fn no_view_has_a_violation_of_wcag_in_light_or_dark() -> Result<()> {
     let world = World::shared().await?;
     let cluster = running(&world, "seen", ClusterOptions::of_size(2)).await?;
     let namespace = cluster.namespace();
-    let words = [
-        "schedule",
-        "create",
-        "night",
-        "--awake",
-        "Mon-Fri 07:30-18:00",
-        "--zone",
-        "Europe/Berlin",
-        "--lead",
-        "20m",
-        "--all",
-        "-n",
-        namespace,
-    ];
+    let words = ["schedule", "create", "night", "--awake", "Mon-Fri 07:30-18:00", "--zone", "Europe/Berlin"];
+    let words = [&words[..], &["--lead", "20m", "--all", "-n", namespace]].concat();
     world.plugin(&words).await?.ok()?;
     let (mut page, first) = Served::start(&world, &["-n", namespace]).await?;
     let id = format!("clusterdeployment.hive.openshift.io%2F{namespace}%2F{}", cluster.name());

@@ -1,7 +1,5 @@
 //! The harness on a paused clock, with a hub in memory and a system whose targets say how they behave.
 
-mod cluster_scoped;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -165,41 +165,23 @@ mod tests {
 
     #[test]
     fn a_sleep_is_followed_from_unnoticed_to_reached() {
+        const STOPPING: &str = "Stopping cluster machines";
         let stopping = "Stopping cluster machines. Some machines have not yet stopped: i-1,i-2";
         let failed = "Failed to stop machines: denied (more detail may be available in the logs)";
         let shutting = SLEEPS[1];
+        let silent = (PROGRESS, "True", "CloudUnreachable", "EC2 is silent");
+        let left = (PROGRESS, "True", "MachinesToStop", "2 of 6 instances are not stopped: i-1, i-2");
+        let hibernating = |reason, message| ("H", "False", reason, message);
+        let waits = hibernating("WaitingForMachinesToStop", stopping);
+        let retries = format!("{failed}; the controller retries");
         for (observed, conditions, expected) in [
             ("Running", RUNS.to_vec(), Progress::Unnoticed),
-            (
-                "Running",
-                [&RUNS[..], &[(PROGRESS, "True", "CloudUnreachable", "EC2 is silent")]].concat(),
-                going("EC2 is silent"),
-            ),
-            (
-                "Stopping",
-                vec![
-                    ("H", "False", "WaitingForMachinesToStop", stopping),
-                    shutting,
-                    (PROGRESS, "True", "MachinesToStop", "2 of 6 instances are not stopped: i-1, i-2"),
-                ],
-                going("Stopping cluster machines: 2 of 6 instances are not stopped: i-1, i-2"),
-            ),
+            ("Running", [&RUNS[..], &[silent]].concat(), going("EC2 is silent")),
+            ("Stopping", vec![waits, shutting, left], going(&format!("{STOPPING}: {}", left.3))),
             ("", vec![], Progress::Unnoticed),
-            (
-                "Stopping",
-                vec![("H", "False", "Stopping", "Stopping cluster machines"), shutting],
-                going("Stopping cluster machines"),
-            ),
-            (
-                "WaitingForMachinesToStop",
-                vec![("H", "False", "WaitingForMachinesToStop", stopping), shutting],
-                going(stopping),
-            ),
-            (
-                "FailedToStop",
-                vec![("H", "False", "FailedToStop", failed), shutting],
-                going(&format!("{failed}; the controller retries")),
-            ),
+            ("Stopping", vec![hibernating("Stopping", STOPPING), shutting], going(STOPPING)),
+            ("WaitingForMachinesToStop", vec![waits, shutting], going(stopping)),
+            ("FailedToStop", vec![hibernating("FailedToStop", failed), shutting], going(&retries)),
             ("Hibernating", SLEEPS.to_vec(), Progress::Reached),
             // Stale H of the last sleep (docs/reference/hive.md, section 1.3): P says that it has not begun.
             ("Running", SLEEPS.to_vec(), Progress::Unnoticed),
@@ -212,27 +194,14 @@ mod tests {
     fn a_wake_is_followed_and_names_what_is_missing() {
         let nodes = "Waiting for Nodes to be ready (step 2/4)";
         let woken = RUNS[0];
+        let starts = ("R", "False", "StartingMachines", "Starting (step 1/4)");
+        let waits = ("R", "False", "WaitingForNodes", nodes);
+        let missing = (PROGRESS, "True", "WaitingForNodes", "node-a, node-b");
         for (observed, conditions, expected) in [
             ("Hibernating", SLEEPS.to_vec(), Progress::Unnoticed),
-            (
-                "StartingMachines",
-                vec![woken, ("R", "False", "StartingMachines", "Starting (step 1/4)")],
-                going("Starting (step 1/4)"),
-            ),
-            (
-                "WaitingForNodes",
-                vec![
-                    woken,
-                    ("R", "False", "WaitingForNodes", nodes),
-                    (PROGRESS, "True", "WaitingForNodes", "node-a, node-b"),
-                ],
-                going("Waiting for Nodes to be ready (step 2/4): node-a, node-b"),
-            ),
-            (
-                "WaitingForNodes",
-                vec![woken, ("R", "False", "WaitingForNodes", nodes), (PROGRESS, "False", "", "old")],
-                going(nodes),
-            ),
+            ("StartingMachines", vec![woken, starts], going("Starting (step 1/4)")),
+            ("WaitingForNodes", vec![woken, waits, missing], going(&format!("{nodes}: node-a, node-b"))),
+            ("WaitingForNodes", vec![woken, waits, (PROGRESS, "False", "", "old")], going(nodes)),
             ("Running", RUNS.to_vec(), Progress::Reached),
         ] {
             assert_eq!(of(&cluster("Running", observed, &conditions), Power::Running), expected, "{observed}");
@@ -246,6 +215,7 @@ mod tests {
         let runs = || cluster("Running", "Running", &RUNS);
         let starts =
             || cluster("Running", "StartingMachines", &[RUNS[0], ("R", "False", "StartingMachines", "Starting")]);
+        let credentials = (Info, code::CREDENTIALS, "3 found");
         let answered =
             |mut cluster: ClusterDeployment, at: &str, (severity, code, sentence): (Severity, &str, &str)| {
                 let found = vec![Finding::new(Severity::Warn, "A", "b"), Finding::new(severity, code, sentence)];
@@ -258,7 +228,7 @@ mod tests {
                 }
                 cluster
             };
-        let mut unread = answered(runs(), REQUESTED, (Info, code::CREDENTIALS, "3 found"));
+        let mut unread = answered(runs(), REQUESTED, credentials);
         unread.status.as_mut().unwrap().conditions.retain(|condition| condition.type_ != DATA);
         let unanswered = Progress::Unanswered(
             "waiting for a check of its machines: hibernate-controller has not answered; is it running, and does it serve \
@@ -274,23 +244,15 @@ mod tests {
                 unanswered,
             ),
             ("A1 stopped machines are found", starts(), going("Starting")),
-            (
-                "A1 the same, answered",
-                answered(starts(), REQUESTED, (Info, code::CREDENTIALS, "3 found")),
-                going("Starting"),
-            ),
-            (
-                "A3 no list",
-                answered(runs(), REQUESTED, (Warn, code::CLOUD_NOT_ASKED, "EC2 is silent")),
-                lost("EC2 is silent"),
-            ),
+            ("A1 the same, answered", answered(starts(), REQUESTED, credentials), going("Starting")),
+            ("A3 no list", answered(runs(), REQUESTED, (Warn, code::CLOUD_NOT_ASKED, "silent")), lost("silent")),
             ("A3 refused", answered(runs(), REQUESTED, (Block, code::CREDENTIALS, "denied")), lost("denied")),
             (
                 "A3 unreadable",
                 unread,
                 Progress::Failed(format!("the condition {DATA} does not hold what the check of its machines found")),
             ),
-            ("A4", answered(runs(), REQUESTED, (Info, code::CREDENTIALS, "3 found")), Progress::Reached),
+            ("A4", answered(runs(), REQUESTED, credentials), Progress::Reached),
             (
                 "A4 of other things",
                 answered(runs(), "2026-11-21T18:00:09Z", (Warn, code::SPOKE_NOT_ASKED, "a")),

@@ -164,11 +164,12 @@ mod tests {
         let phase = |phase: &str| json!({ "phase": phase });
         let halt = json!({ "group": "", "at": "2026-11-21T18:00:00Z", "acceptFailures": 3, "retryFailed": 0 });
         let failed = |phase: &str| json!({ "phase": phase, "halt": halt, "counts": { "Failed": 1, "TimeOut": 2 } });
-        let merge = |spec: Value, done: &str| Ok(Some((json!({ "spec": spec }), done.to_owned())));
+        let write = |patch: Value, done: &str| Ok(Some((patch, done.to_owned())));
+        let merge = |spec: Value, done: &str| write(json!({ "spec": spec }), done);
         let counter = |field: &str, from: u32, done: &str| {
             let path = format!("/spec/{field}");
             let test = json!({ "op": "test", "path": path, "value": from });
-            Ok(Some((json!([test, { "op": "replace", "path": path, "value": from + 1 }]), done.to_owned())))
+            write(json!([test, { "op": "replace", "path": path, "value": from + 1 }]), done)
         };
         let unpaused = json!({ "op": "add", "path": "/spec/paused", "value": false });
         let second = [
@@ -176,44 +177,28 @@ mod tests {
             json!({ "op": "add", "path": "/spec/groups/1/pauseAfter", "value": false }),
         ];
         let waits = json!({ "phase": "Paused", "awaitsApproval": "canary-2" });
-        let none = json!({});
+        let halted = json!({ "phase": "Halted", "message": "selects 9 targets" });
+        let (none, paused) = (json!({}), json!({ "paused": true }));
+        let (accepted, late) = (json!({ "acceptFailures": 3 }), json!({ "notAfter": NOW }));
         for (change, spec, status, expected) in [
             (Pause, none.clone(), phase("Progressing"), merge(json!({ "paused": true }), "paused")),
             (Pause, none.clone(), none.clone(), merge(json!({ "paused": true }), "paused")),
-            (Pause, json!({ "paused": true }), phase("Paused"), Ok(None)),
+            (Pause, paused.clone(), phase("Paused"), Ok(None)),
             (Pause, none.clone(), phase("Succeeded"), Err("it is over (Succeeded)")),
-            (Resume, json!({ "paused": true }), phase("Planned"), Ok(Some((json!([unpaused]), "resumed".to_owned())))),
+            (Resume, paused.clone(), phase("Planned"), write(json!([unpaused]), "resumed")),
             (Resume, none.clone(), phase("Progressing"), Ok(None)),
             (Resume, none.clone(), failed("Halted"), Err("it has halted: use `accept`, `retry` or `abort`")),
+            (Resume, none.clone(), halted, Err("it has halted: selects 9 targets")),
+            (Resume, none.clone(), waits.clone(), write(json!(second), "approved after group canary-2")),
             (
                 Resume,
-                none.clone(),
-                json!({ "phase": "Halted", "message": "selects 9 targets" }),
-                Err("it has halted: selects 9 targets"),
-            ),
-            (
-                Resume,
-                none.clone(),
-                waits.clone(),
-                Ok(Some((json!(second), "approved after group canary-2".to_owned()))),
-            ),
-            (
-                Resume,
-                json!({ "paused": true }),
+                paused.clone(),
                 waits,
-                Ok(Some((
-                    json!([unpaused, second[0], second[1]]),
-                    "resumed, approved after group canary-2".to_owned(),
-                ))),
+                write(json!([unpaused, second[0], second[1]]), "resumed, approved after group canary-2"),
             ),
             (Resume, none.clone(), json!({ "awaitsApproval": "gone" }), Ok(None)),
             (Resume, none.clone(), phase("Finished"), Err("it is over (Finished)")),
-            (
-                Accept,
-                json!({ "acceptFailures": 3 }),
-                failed("Halted"),
-                counter("acceptFailures", 3, "failures accepted"),
-            ),
+            (Accept, accepted, failed("Halted"), counter("acceptFailures", 3, "failures accepted")),
             (Accept, none.clone(), phase("Progressing"), Err("it has not halted (Progressing)")),
             (Accept, none.clone(), phase("Halted"), Err("it has not halted for failures")),
             (Accept, none.clone(), none.clone(), Err("it has not halted (no status yet)")),
@@ -221,12 +206,7 @@ mod tests {
             (Retry, none.clone(), failed("Halted"), counter("retryFailed", 0, "retries 3 failed")),
             (Retry, json!({ "retryFailed": 1 }), failed("Finished"), counter("retryFailed", 1, "retries 3 failed")),
             (Retry, none.clone(), phase("Succeeded"), Err("no target has failed")),
-            (
-                Retry,
-                json!({ "notAfter": NOW }),
-                failed("Finished"),
-                Err("its notAfter 2026-11-21T19:00:00Z has passed"),
-            ),
+            (Retry, late, failed("Finished"), Err("its notAfter 2026-11-21T19:00:00Z has passed")),
             (Abort, none.clone(), phase("Halted"), merge(json!({ "abort": true }), "aborted")),
             (Abort, json!({ "abort": true }), phase("Progressing"), Ok(None)),
             (Abort, json!({ "abort": true }), phase("Aborted"), Ok(None)),

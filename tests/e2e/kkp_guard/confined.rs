@@ -84,6 +84,7 @@ fn ours() -> Vec<(&'static str, Value)> {
     let defaults = json!({ "spec": { "enableOperatingSystemManager": true, "componentsOverride": { "scheduler": { "replicas": 1 }, "apiserver": { "endpointReconcilingDisabled": false } } } });
     let resources = json!({ "limits": { "cpu": "1", "memory": "1Gi" }, "requests": { "cpu": "100m" } });
     let enforced = json!({ "spec": { "auditLogging": { "enabled": true }, "componentsOverride": { "apiserver": { "resources": resources } } } });
+    let added = json!({ "labels": { "a": "b" }, "annotations": { "example.com/y": "1" } });
     let condition = json!({ "status": "True", "reason": "Dehydrated", "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z" });
     let conditions = json!({ keys::DEHYDRATED: condition, data::PREFLIGHT: condition, data::STATE: condition });
     vec![
@@ -105,20 +106,8 @@ fn ours() -> Vec<(&'static str, Value)> {
         (ASLEEP, both(unpaused.clone(), &enforced)),
         (ASLEEP, both(unpaused, &json!({ "spec": { "cniPlugin": { "version": "v3.27" } } }))),
         // What a mutating policy of the seed adds to our writes.
-        (
-            DEPLOYMENT,
-            both(
-                replicas(2),
-                &json!({ "metadata": { "labels": { "a": "b" }, "annotations": { "example.com/y": "1" } } }),
-            ),
-        ),
-        (
-            DEPLOYMENT,
-            both(
-                replicas(2),
-                &json!({ "spec": { "template": { "metadata": { "labels": { "a": "b" }, "annotations": { "c": "d" } } } } }),
-            ),
-        ),
+        (DEPLOYMENT, both(replicas(2), &json!({ "metadata": added }))),
+        (DEPLOYMENT, both(replicas(2), &json!({ "spec": { "template": { "metadata": added } } }))),
         (ETCD, both(replicas(2), &json!({ "spec": { "template": { "metadata": { "labels": { "a": "b" } } } } }))),
         (STATUS, json!({ "status": { "conditions": conditions } })),
     ]
@@ -131,6 +120,7 @@ fn others() -> Vec<(&'static str, Value)> {
     let metadata = |metadata: Value| json!({ "metadata": metadata });
     let paused = json!({ "spec": { "pause": true, "pauseReason": "dehydrated by kubectl-hibernate" } });
     let unpaused = json!({ "spec": { "pause": false, "pauseReason": null } });
+    let woken = |spec: Value| both(unpaused.clone(), &json!({ "spec": spec }));
     let condition = json!({ "status": "True", "kubermaticVersion": "v", "lastHeartbeatTime": "2026-11-22T18:00:00Z" });
     vec![
         (DEPLOYMENT, template.clone()),
@@ -151,21 +141,15 @@ fn others() -> Vec<(&'static str, Value)> {
         (CLUSTER, json!({ "spec": { "version": "1.35.0" } })),
         (ASLEEP, json!({ "spec": { "version": "1.35.0" } })),
         // The end of the pause carries nothing else.
-        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "version": "1.35.0" } }))),
-        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "cloud": { "dc": "us" } } }))),
-        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "cniPlugin": { "type": "cilium" } } }))),
+        (ASLEEP, woken(json!({ "version": "1.35.0" }))),
+        (ASLEEP, woken(json!({ "cloud": { "dc": "us" } }))),
+        (ASLEEP, woken(json!({ "cniPlugin": { "type": "cilium" } }))),
+        (ASLEEP, woken(json!({ "componentsOverride": { "apiserver": { "replicas": 3 } } }))),
         (
             ASLEEP,
-            both(unpaused.clone(), &json!({ "spec": { "componentsOverride": { "apiserver": { "replicas": 3 } } } })),
+            woken(json!({ "componentsOverride": { "apiserver": { "resources": { "limits": { "cpu": "9" } } } } })),
         ),
-        (
-            ASLEEP,
-            both(
-                unpaused.clone(),
-                &json!({ "spec": { "componentsOverride": { "apiserver": { "resources": { "limits": { "cpu": "9" } } } } } }),
-            ),
-        ),
-        (ASLEEP, both(unpaused.clone(), &json!({ "spec": { "auditLogging": null } }))),
+        (ASLEEP, woken(json!({ "auditLogging": null }))),
         (ASLEEP, both(unpaused.clone(), &annotated("example.com/y", "1"))),
         (ASLEEP, both(unpaused.clone(), &annotated("example.com/x", Value::Null))),
         // No pause but ours is ended, nor made ours, nor one set that does not say whose it is.

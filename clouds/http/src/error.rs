@@ -245,29 +245,20 @@ mod tests {
 
     #[test]
     fn of_an_error_only_its_message_is_quoted() {
+        use CloudErrorKind::{Denied, Invalid, Throttled, Unavailable};
         for (status, body, kind, message) in [
             (
                 403,
                 r#"{"forbidden": {"code": 403, "message": "Quota exceeded for cores"}}"#,
-                CloudErrorKind::Denied,
+                Denied,
                 "Quota exceeded for cores",
             ),
-            (
-                409,
-                r#"{"NeutronError": {"type": "IpInUse", "message": "in use", "detail": "x"}}"#,
-                CloudErrorKind::Invalid,
-                "in use",
-            ),
-            (
-                404,
-                r#"{"error": {"code": 404, "title": "Not Found", "message": "no such"}}"#,
-                CloudErrorKind::Invalid,
-                "no such",
-            ),
-            (400, r#"{"errors": [{"code": "bad", "message": "a\u001b[31mb"}]}"#, CloudErrorKind::Invalid, "a [31mb"),
-            (500, "<html>Traceback: password=hush</html>", CloudErrorKind::Unavailable, ""),
-            (503, r#"{"a": {"b": {"c": {"d": {"message": "too deep"}}}}}"#, CloudErrorKind::Unavailable, ""),
-            (429, r#"{"message": 5}"#, CloudErrorKind::Throttled, ""),
+            (409, r#"{"NeutronError": {"type": "IpInUse", "message": "in use", "detail": "x"}}"#, Invalid, "in use"),
+            (404, r#"{"error": {"code": 404, "title": "Not Found", "message": "no such"}}"#, Invalid, "no such"),
+            (400, r#"{"errors": [{"code": "bad", "message": "a\u001b[31mb"}]}"#, Invalid, "a [31mb"),
+            (500, "<html>Traceback: password=hush</html>", Unavailable, ""),
+            (503, r#"{"a": {"b": {"c": {"d": {"message": "too deep"}}}}}"#, Unavailable, ""),
+            (429, r#"{"message": 5}"#, Throttled, ""),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
             let rejection = Rejection::new("GET nova/servers".to_owned(), status, HeaderMap::new(), body.as_bytes());

@@ -109,32 +109,17 @@ mod tests {
         let ours = |replicas| entry("kubectl-hibernate", 5, replicas, true);
         let mut untimed = entry("kubectl", 7, true, false);
         untimed.as_object_mut().unwrap().remove("time");
-        for (case, entries, stale) in [
+        let stale = Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z");
+        for (case, entries, expected) in [
             ("nobody is known", vec![], None),
             ("as we left it", vec![entry("helm", 1, false, false), ours(true)], None),
-            (
-                "scaled since",
-                vec![ours(false), entry("kubectl", 7, true, false)],
-                Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z"),
-            ),
-            (
-                "scaled by the subresource",
-                vec![ours(false), untimed],
-                Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z"),
-            ),
-            (
-                "scaled in the same second",
-                vec![ours(false), entry("kubectl", 5, true, false)],
-                Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z"),
-            ),
+            ("scaled since", vec![ours(false), entry("kubectl", 7, true, false)], stale),
+            ("scaled by the subresource", vec![ours(false), untimed], stale),
+            ("scaled in the same second", vec![ours(false), entry("kubectl", 5, true, false)], stale),
             ("recorded by hand after others scaled", vec![entry("kubectl", 4, true, false), ours(false)], None),
             ("shared with an apply", vec![ours(true), entry("helm", 7, true, false)], None),
             ("nobody owns the replicas", vec![entry("helm", 5, false, true)], None),
-            (
-                "scaled to 0 by the subresource",
-                vec![ours(false)],
-                Some("recorded by kubectl-hibernate at 2026-11-21T09:05:00Z"),
-            ),
+            ("scaled to 0 by the subresource", vec![ours(false)], stale),
             ("nobody owns the record", vec![entry("kubectl", 7, true, false)], None),
             (
                 "a hostile name",
@@ -142,7 +127,7 @@ mod tests {
                 Some("recorded by a [31m at 2026-11-21T09:05:00Z"),
             ),
         ] {
-            assert_eq!(stale_record(&workload(0, &entries), keys::REPLICAS, REPLICAS).as_deref(), stale, "{case}");
+            assert_eq!(stale_record(&workload(0, &entries), keys::REPLICAS, REPLICAS).as_deref(), expected, "{case}");
         }
     }
 

@@ -176,28 +176,11 @@ mod tests {
     /// Row 7: replicas, readyReplicas and observedGeneration are the only freshness.
     #[test]
     fn readiness_is_that_of_the_newest_spec() {
+        let two = |ready: u32, seen: u32| json!({ "replicas": 2, "readyReplicas": ready, "observedGeneration": seen });
         for (spec, status, wanted, ready, running) in [
-            (
-                json!({ "replicas": 2 }),
-                json!({ "replicas": 2, "readyReplicas": 2, "observedGeneration": 3 }),
-                2,
-                2,
-                true,
-            ),
-            (
-                json!({ "replicas": 2 }),
-                json!({ "replicas": 2, "readyReplicas": 2, "observedGeneration": 2 }),
-                2,
-                0,
-                true,
-            ),
-            (
-                json!({ "replicas": 2 }),
-                json!({ "replicas": 2, "readyReplicas": 1, "observedGeneration": 3 }),
-                2,
-                1,
-                true,
-            ),
+            (json!({ "replicas": 2 }), two(2, 3), 2, 2, true),
+            (json!({ "replicas": 2 }), two(2, 2), 2, 0, true),
+            (json!({ "replicas": 2 }), two(1, 3), 2, 1, true),
             (json!({ "replicas": 0 }), json!({ "observedGeneration": 3 }), 0, 0, false),
             (json!({ "replicas": 0 }), json!({ "replicas": 1, "observedGeneration": 3 }), 0, 0, true),
             (json!({ "replicas": 0 }), json!({}), 0, 0, true), // its controller has not seen the 0

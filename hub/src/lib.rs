@@ -35,7 +35,7 @@ use crate::answer::Call;
 use crate::connection::{Connection, Notice, Notify};
 use crate::error::HubError;
 use crate::login::Plugin;
-use crate::middleware::HubLayer;
+use crate::middleware::{HubLayer, within};
 pub use crate::pages::{ObjectList, Pages};
 
 /// A client for the hub.
@@ -220,13 +220,7 @@ impl HubClient {
         let request = request.map_err(|source| answer::unsendable(&call, source))?;
         let answer = self.client.request::<Value>(request);
         // The layer limits the time to the response's head; this one limits the whole of it.
-        let result = match self.timeout {
-            None => answer.await,
-            Some(limit) => match tokio::time::timeout(limit, answer).await {
-                Ok(result) => result,
-                Err(_) => Err(kube::Error::Service(std::io::Error::from(std::io::ErrorKind::TimedOut).into())),
-            },
-        };
+        let result = within(self.timeout, answer).await.unwrap_or_else(|late| Err(kube::Error::Service(late)));
         result.map_err(|source| answer::judge(&self.url, &call, source))
     }
 }

@@ -36,6 +36,14 @@ pub async fn with_warnings<T>(work: impl Future<Output = T>) -> (T, Vec<String>)
     COLLECTED.scope(RefCell::default(), listening).await
 }
 
+/// What some work returns, or an I/O error once it has taken longer than the limit.
+pub(crate) async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Result<T, BoxError> {
+    match limit {
+        None => Ok(work.await),
+        Some(limit) => tokio::time::timeout(limit, work).await.map_err(|late| std::io::Error::from(late).into()),
+    }
+}
+
 /// The layer, and what it shares between connections.
 #[derive(Clone)]
 pub struct HubLayer {
@@ -120,13 +128,7 @@ where
         let begin = Instant::now();
         let answer = self.inner.call(request);
         Box::pin(async move {
-            let result = match layer.timeout {
-                None => answer.await,
-                Some(limit) => match tokio::time::timeout(limit, answer).await {
-                    Ok(result) => result,
-                    Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-                },
-            };
+            let result = within(layer.timeout, answer).await.unwrap_or_else(Err);
             if let Some(line) = line {
                 let answer = match &result {
                     Ok(response) => response.status().as_u16().to_string(),

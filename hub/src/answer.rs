@@ -39,13 +39,9 @@ pub fn judge(url: &Arc<str>, call: &Call, error: kube::Error) -> HubError {
     match error {
         kube::Error::Api(status) => judge_status(&url, call, &status),
         kube::Error::Auth(error) => HubError::Login { url, cause: error.to_string() },
-        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => match trouble(&error) {
-            Some(Trouble::Silent) => HubError::Silent { url, verb, object },
-            Some(Trouble::Certificate(cause)) => HubError::Untrusted { url, cause },
-            Some(Trouble::Connection(cause)) => HubError::Unreachable { url, cause },
-            Some(Trouble::Login(cause)) => HubError::Login { url, cause },
-            None => HubError::Unreachable { url, cause: innermost(&error) },
-        },
+        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
+            trouble(&url, call, &error).unwrap_or_else(|| HubError::Unreachable { url, cause: innermost(&error) })
+        }
         source => HubError::Other { verb, object, url, source },
     }
 }
@@ -137,32 +133,25 @@ fn denial(message: &str) -> Option<(String, String)> {
     Some((format!("policy {name}"), words.to_owned()))
 }
 
-/// What kind of trouble a connection had.
-#[derive(Debug, PartialEq, Eq)]
-enum Trouble {
-    Silent,
-    Certificate(String),
-    Connection(String),
-    Login(String),
-}
-
-fn trouble(error: &(dyn StdError + 'static)) -> Option<Trouble> {
+/// What kind of trouble a connection had, if one of the causes shows it.
+fn trouble(url: &Arc<str>, call: &Call, error: &(dyn StdError + 'static)) -> Option<HubError> {
     chain(error).find_map(|cause| {
+        let url = Arc::clone(url);
         if let Some(error) = cause.downcast_ref::<kube::client::AuthError>() {
-            return Some(Trouble::Login(error.to_string()));
+            return Some(HubError::Login { url, cause: error.to_string() });
         }
         if let Some(error) = cause.downcast_ref::<rustls::Error>() {
             return Some(match error {
-                rustls::Error::InvalidCertificate(problem) => Trouble::Certificate(certificate(problem)),
-                rustls::Error::AlertReceived(alert) => Trouble::Login(format!("TLS alert {alert:?}")),
-                other => Trouble::Connection(other.to_string()),
+                rustls::Error::InvalidCertificate(problem) => HubError::Untrusted { url, cause: certificate(problem) },
+                rustls::Error::AlertReceived(alert) => HubError::Login { url, cause: format!("TLS alert {alert:?}") },
+                other => HubError::Unreachable { url, cause: other.to_string() },
             });
         }
         let error = cause.downcast_ref::<io::Error>()?;
         match error.kind() {
-            io::ErrorKind::TimedOut => Some(Trouble::Silent),
+            io::ErrorKind::TimedOut => Some(HubError::Silent { url, verb: call.verb, object: call.object() }),
             _ if error.get_ref().is_some() => None, // the cause inside says more
-            _ => Some(Trouble::Connection(error.to_string())),
+            _ => Some(HubError::Unreachable { url, cause: error.to_string() }),
         }
     })
 }
@@ -284,16 +273,20 @@ mod tests {
     #[test]
     fn broken_connections_are_told_apart() {
         let certificate = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let call = Call { verb: "patch", kind: &CLUSTER_DEPLOYMENT.kind, name: "demo".to_owned() };
+        let url = || Arc::<str>::from("https://hub");
+        let unknown = "its certificate is signed by an unknown authority".to_owned();
+        let refused = io::Error::from_raw_os_error(111);
         for (error, expected) in [
-            (io::Error::from(io::ErrorKind::TimedOut), Trouble::Silent),
             (
-                io::Error::other(certificate),
-                Trouble::Certificate("its certificate is signed by an unknown authority".to_owned()),
+                io::Error::from(io::ErrorKind::TimedOut),
+                HubError::Silent { url: url(), verb: "patch", object: call.object() },
             ),
-            (io::Error::from_raw_os_error(111), Trouble::Connection(io::Error::from_raw_os_error(111).to_string())),
+            (io::Error::other(certificate), HubError::Untrusted { url: url(), cause: unknown }),
+            (io::Error::from_raw_os_error(111), HubError::Unreachable { url: url(), cause: refused.to_string() }),
         ] {
-            let error = kube::Error::Service(Box::new(error));
-            assert_eq!(trouble(&error), Some(expected));
+            let error = judge(&url(), &call, kube::Error::Service(Box::new(error)));
+            assert_eq!(error.to_string(), expected.to_string());
         }
     }
 }

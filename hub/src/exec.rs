@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{AttachParams, AttachedProcess};
@@ -76,11 +77,7 @@ async fn collect(mut process: AttachedProcess) -> Result<Output, ExecError> {
     let (stdout, stderr) = (process.stdout(), process.stderr());
     // Read both concurrently: the command blocks if either stream is not read.
     let (out, err) = tokio::join!(read(stdout), read(stderr));
-    let status = match status {
-        Some(status) => status.await,
-        None => None,
-    };
-    let status = status.ok_or(ExecError::Cut)?;
+    let status = OptionFuture::from(status).await.flatten().ok_or(ExecError::Cut)?;
     let failed = status.status.as_deref() != Some("Success");
     let failure = failed.then(|| status.message.unwrap_or_else(|| "it failed without a reason".to_owned()));
     Ok(Output { text: format!("{out}{err}"), failure })

@@ -210,9 +210,7 @@ fn list(what: &str, names: &[&str]) -> String {
 }
 
 fn apply_cluster_flags(cluster: &mut Cluster, args: &Connection) {
-    if let Some(server) = &args.server {
-        cluster.server = Some(server.clone());
-    }
+    cluster.server = args.server.clone().or(cluster.server.take());
     if let Some(path) = &args.certificate_authority {
         cluster.certificate_authority = Some(path.display().to_string());
         cluster.certificate_authority_data = None;
@@ -223,9 +221,7 @@ fn apply_cluster_flags(cluster: &mut Cluster, args: &Connection) {
         cluster.certificate_authority_data = None;
         cluster.insecure_skip_tls_verify = Some(true);
     }
-    if let Some(name) = &args.tls_server_name {
-        cluster.tls_server_name = Some(name.clone());
-    }
+    cluster.tls_server_name = args.tls_server_name.clone().or(cluster.tls_server_name.take());
 }
 
 fn impersonate(user: &mut AuthInfo, args: &Connection) {

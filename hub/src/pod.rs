@@ -35,12 +35,8 @@ fn apply(config: &mut Config, args: &Connection) -> Result<(), ConfigError> {
         fs::read(path).map_err(|source| ConfigError::Authority { path: path.clone(), source })?;
         config.root_cert_file = Some(path.clone());
     }
-    if args.insecure_skip_tls_verify {
-        config.accept_invalid_certs = true;
-    }
-    if let Some(name) = &args.tls_server_name {
-        config.tls_server_name = Some(name.clone());
-    }
+    config.accept_invalid_certs |= args.insecure_skip_tls_verify;
+    config.tls_server_name = args.tls_server_name.clone().or(config.tls_server_name.take());
     Ok(())
 }
 

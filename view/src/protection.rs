@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hub::{HubClient, Resource};
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, RuleWithOperations, ValidatingWebhook};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use serde::Deserialize;
@@ -50,8 +51,7 @@ pub async fn of(hub: &HubClient, namespace: &str, cluster: &FoundationDBCluster)
         Err(error) => return Protection::Unknown(format!("the webhook configurations cannot be read: {error}")),
     };
     let labels = hub.get(Resource::preferred(&NAMESPACE), "", namespace).await.ok();
-    let labels = labels.map(|object| object.pointer("/metadata/labels").cloned().unwrap_or(Value::Null));
-    judge(cluster, namespace, &webhooks, labels.as_ref())
+    judge(cluster, namespace, &webhooks, labels.as_ref().map(|object| &object["metadata"]["labels"]))
 }
 
 /// `labels` are those of the namespace, if they could be read.
@@ -65,32 +65,30 @@ fn judge(
     if annotation.is_some() && Minimum::of(annotation, std::time::Duration::ZERO).is_off() {
         return Protection::No(format!("annotation {} switches suspension off", keys::MINIMUM_SUSPENSION));
     }
-    let entries = configurations.iter().flat_map(|one| list(one, "webhooks")).filter(|one| guards(one));
-    let (mut guarding, mut weaknesses) = (Vec::new(), Vec::new());
-    for entry in entries {
-        match weakness(entry) {
+    let (mut selectors, mut weaknesses) = (Vec::new(), Vec::new());
+    for entry in configurations.iter().flat_map(entries).filter(guards) {
+        match weakness(&entry) {
             Some(why) => weaknesses.push(why),
-            None => guarding.push(entry),
+            None => selectors.push(entry.namespace_selector.unwrap_or_default()),
         }
     }
-    if guarding.is_empty() && weaknesses.is_empty() {
+    if selectors.is_empty() && weaknesses.is_empty() {
         return Protection::No(
             "no webhook of kubectl-hibernate guards the deletion of PersistentVolumeClaims".to_owned(),
         );
     }
-    if guarding.is_empty() {
+    if selectors.is_empty() {
         return Protection::No(format!("{}: install the manifests", weaknesses.join("; ")));
     }
-    let selectors: Vec<&Value> =
-        guarding.iter().map(|guard| guard.get("namespaceSelector").unwrap_or(&Value::Null)).collect();
+    let labels = labels.map(|labels| BTreeMap::deserialize(labels).unwrap_or_default());
     match labels {
-        _ if selectors.iter().any(|selector| is_empty(selector)) => {}
+        _ if selectors.iter().any(is_empty) => {}
         None => {
             return Protection::Unknown(format!(
                 "the webhook guards some namespaces, and the labels of {namespace} cannot be read"
             ));
         }
-        Some(labels) if selectors.iter().any(|selector| selects(selector, labels)) => {}
+        Some(labels) if selectors.iter().any(|selector| selector::selects(selector, &labels)) => {}
         Some(_) => {
             return Protection::No(format!(
                 "the namespaceSelector of the webhook does not select namespace {namespace}"
@@ -106,49 +104,41 @@ fn judge(
     }
 }
 
-fn list<'a>(object: &'a Value, key: &str) -> &'a [Value] {
-    object.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-fn has(object: &Value, key: &str, word: &str) -> bool {
-    list(object, key).iter().any(|one| one == word || one == "*")
+fn entries(configuration: &Value) -> Vec<ValidatingWebhook> {
+    Vec::deserialize(&configuration["webhooks"]).unwrap_or_default()
 }
 
 /// Whether a webhook is ours and asked about deleted claims.
-fn guards(webhook: &Value) -> bool {
-    let ours = webhook.get("name").and_then(Value::as_str).is_some_and(|name| name.ends_with(".hibernate.sh"));
-    let deletes = |rule: &Value| has(rule, "operations", "DELETE") && has(rule, "resources", "persistentvolumeclaims");
-    ours && list(webhook, "rules").iter().any(deletes)
+fn guards(webhook: &ValidatingWebhook) -> bool {
+    let has = |list: &[String], word: &str| list.iter().any(|one| one == word || one == "*");
+    let deletes = |RuleWithOperations { operations, resources, .. }: &RuleWithOperations| {
+        has(operations.as_deref().unwrap_or_default(), "DELETE")
+            && has(resources.as_deref().unwrap_or_default(), "persistentvolumeclaims")
+    };
+    webhook.name.ends_with(".hibernate.sh") && webhook.rules.iter().flatten().any(deletes)
 }
 
 /// Why a webhook of ours lets deletions pass: its name alone guards nothing.
-fn weakness(webhook: &Value) -> Option<String> {
-    let name = webhook.get("name").and_then(Value::as_str).unwrap_or_default();
-    let policy = webhook.get("failurePolicy").and_then(Value::as_str).unwrap_or("Fail");
-    let expression = |condition: &Value| condition.get("expression").and_then(Value::as_str) == Some(OWNED_BY_FDB);
+fn weakness(webhook: &ValidatingWebhook) -> Option<String> {
+    let expression = |condition: &MatchCondition| condition.expression == OWNED_BY_FDB;
     let wrong = match () {
-        () if policy != "Fail" => "failurePolicy: found another one, must be Fail",
-        () if !is_empty(webhook.get("objectSelector").unwrap_or(&Value::Null)) => {
+        () if webhook.failure_policy.as_ref().is_some_and(|policy| policy != "Fail") => {
+            "failurePolicy: found another one, must be Fail"
+        }
+        () if webhook.object_selector.as_ref().is_some_and(|selector| !is_empty(selector)) => {
             "objectSelector: found one, must be none"
         }
-        () if !list(webhook, "matchConditions").iter().all(expression) => {
+        () if !webhook.match_conditions.iter().flatten().all(expression) => {
             "matchConditions: found another expression than in the manifests"
         }
         () => return None,
     };
-    Some(format!("the webhook {name} does not guard: {wrong}"))
+    Some(format!("the webhook {} does not guard: {wrong}", webhook.name))
 }
 
-fn is_empty(selector: &Value) -> bool {
-    let labels = selector.get("matchLabels").and_then(Value::as_object).is_none_or(serde_json::Map::is_empty);
-    labels && list(selector, "matchExpressions").is_empty()
-}
-
-/// Whether a label selector selects an object with these labels; an empty one selects all.
-fn selects(selector: &Value, labels: &Value) -> bool {
-    let selector = Option::<LabelSelector>::deserialize(selector).map(Option::unwrap_or_default);
-    let labels = BTreeMap::deserialize(labels).unwrap_or_default();
-    selector.is_ok_and(|selector| selector::selects(&selector, &labels))
+fn is_empty(selector: &LabelSelector) -> bool {
+    let LabelSelector { match_labels, match_expressions } = selector;
+    match_labels.as_ref().is_none_or(BTreeMap::is_empty) && match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
 #[cfg(test)]

@@ -244,8 +244,8 @@ pub async fn object(hub: &HubClient, row: Row, name: &str) -> Result<Value, View
 pub async fn names(hub: &HubClient, kinds: impl IntoIterator<Item = &'static Kind>) -> Vec<String> {
     let query = Query::default();
     let resolver = Resolver::new(hub, &query);
-    let lists = join_all(kinds.into_iter().map(|kind| resolver.list(kind, Some(&hub.namespace), "", ""))).await;
-    let items = lists.iter().flatten().flat_map(|(_, items)| items);
+    let lists = join_all(kinds.into_iter().map(|kind| resolver.list(kind, Some(&hub.namespace), ""))).await;
+    let items = lists.iter().flatten().flatten();
     items.filter_map(|object| Some(object.pointer("/metadata/name")?.as_str()?.to_owned())).collect()
 }
 

@@ -208,18 +208,14 @@ impl<'a> Resolver<'a> {
         Err(absent())
     }
 
-    /// Objects of a kind, and the version that the hub serves.
+    /// Objects of a kind.
     pub(super) async fn list(
         &self,
         kind: &'static Kind,
         namespace: Option<&str>,
         fields: &str,
-        labels: &str,
-    ) -> Result<(Resource, Vec<Value>), HubError> {
-        self.served(kind, async |resource| {
-            Ok((resource, self.hub.list(resource, namespace, fields, labels).await?.items))
-        })
-        .await
+    ) -> Result<Vec<Value>, HubError> {
+        self.served(kind, async |resource| Ok(self.hub.list(resource, namespace, fields, "").await?.items)).await
     }
 
     /// Lists a kind page by page and reads each object, so that only one page is held as JSON.
@@ -255,8 +251,8 @@ impl<'a> Resolver<'a> {
     async fn in_other_namespaces(&self, wanted: &str, kinds: &[Row]) -> Option<String> {
         let named = format!("metadata.name={wanted}");
         let kinds = kinds.iter().map(|row| row.kind()).filter(|kind| kind.is_namespaced());
-        let lists = join_all(kinds.map(|kind| self.list(kind, None, &named, ""))).await;
-        let items = lists.into_iter().flatten().flat_map(|(_, items)| items);
+        let lists = join_all(kinds.map(|kind| self.list(kind, None, &named))).await;
+        let items = lists.into_iter().flatten().flatten();
         let namespaces: BTreeSet<String> =
             items.filter_map(|item| Some(item.pointer("/metadata/namespace")?.as_str()?.to_owned())).collect();
         let first = quoted(namespaces.first()?);
@@ -276,11 +272,8 @@ impl<'a> Resolver<'a> {
             return hint;
         }
         let namespace = Some(self.namespace());
-        let lists = join_all(kinds.iter().map(async |row| {
-            let list = self.list(row.kind(), namespace, "", "").await;
-            (*row, list.map(|(_, items)| items))
-        }));
-        let lists = lists.await;
+        let lists = kinds.iter().map(async |row| (*row, self.list(row.kind(), namespace, "").await));
+        let lists = join_all(lists).await;
         let names = lists.iter().filter_map(|(_, list)| list.as_ref().ok()).flatten();
         let names = names.filter_map(|object| object.pointer("/metadata/name")?.as_str());
         if let Some(hint) = elsewhere::did_you_mean(wanted, names).or_else(|| elsewhere::display_name(wanted, &lists)) {
@@ -330,9 +323,7 @@ impl<'a> Resolver<'a> {
         }
         found
     }
-}
 
-impl Resolver<'_> {
     /// The kinds of the query. Of many, those whose API group the hub serves: one request instead of a list of each.
     async fn served_kinds(&self) -> Vec<Row> {
         let kinds = &self.query.kinds;

@@ -12,12 +12,8 @@ pub fn annotations(found: &Annotations, edits: &[Edit]) -> Patch {
     if !found.present() {
         let values: Map<String, Value> =
             edits.iter().filter_map(|edit| Some((edit.key.to_owned(), Value::from(edit.value.as_deref()?)))).collect();
-        let add = AddOperation { path: at(None), value: values.into() };
-        return Patch(if add.value.as_object().is_some_and(Map::is_empty) {
-            vec![]
-        } else {
-            vec![PatchOperation::Add(add)]
-        });
+        let add = (!values.is_empty()).then(|| AddOperation { path: at(None), value: values.into() });
+        return Patch(add.into_iter().map(PatchOperation::Add).collect());
     }
     let operation = |Edit { key, value }: &Edit| {
         let path = at(Some(key));

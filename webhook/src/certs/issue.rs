@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
 };
 use shared::annotation::format;
 
@@ -40,7 +40,6 @@ impl Authority {
     ) -> Result<(Self, Option<String>), rcgen::Error> {
         let not_after = end(now, lifetime);
         let key = KeyPair::generate()?;
-        let params = parameters(now, not_after);
         let cross = old
             .map(|old| {
                 let mut params = parameters(now, not_after.min(old.not_after));
@@ -48,10 +47,8 @@ impl Authority {
                 params.signed_by(&key, &old.issuer)
             })
             .transpose()?;
-        let key_pem = key.serialize_pem();
-        let issuer = CertifiedIssuer::self_signed(params.clone(), key)?;
-        let certificate = issuer.pem();
-        let authority = Self::from_pem(&certificate, key_pem, not_after)?;
+        let certificate = parameters(now, not_after).self_signed(&key)?.pem();
+        let authority = Self::from_pem(&certificate, key.serialize_pem(), not_after)?;
         Ok((authority, cross.map(|cross| cross.pem())))
     }
 

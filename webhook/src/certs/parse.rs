@@ -79,11 +79,9 @@ fn name(name: &GeneralName<'_>) -> Option<String> {
     match name {
         GeneralName::DNSName(dns) => Some((*dns).to_owned()),
         GeneralName::IPAddress(octets) => {
-            let address = match octets.len() {
-                4 => <[u8; 4]>::try_from(*octets).ok().map(IpAddr::from),
-                _ => <[u8; 16]>::try_from(*octets).ok().map(IpAddr::from),
-            };
-            address.map(|address| address.to_string())
+            let v4 = <[u8; 4]>::try_from(*octets).map(IpAddr::from);
+            let address = v4.or_else(|_| <[u8; 16]>::try_from(*octets).map(IpAddr::from));
+            address.ok().map(|address| address.to_string())
         }
         _ => None,
     }

@@ -20,7 +20,7 @@ use rustls::RootCertStore;
 
 use super::issue::{self, Authority};
 use super::options::Timing;
-use super::parse::{self, Block, Pair, PairError};
+use super::parse::{self, Block, Pair};
 
 /// The four texts in the Secret. It has no `Debug`, because two of them are keys.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,7 +54,8 @@ pub(super) enum Step {
 pub(super) struct Material {
     authority: Authority,
     bundle: Vec<Block>,
-    pair: Result<Pair, PairError>,
+    /// The leaf with its key, if they can be served.
+    pair: Option<Pair>,
     content: Content,
 }
 
@@ -106,7 +107,7 @@ impl Material {
         let public_key = issue::public_key(&content.authority_key).ok()?;
         let own = bundle.iter().find(|block| block.facts.public_key == public_key)?;
         let authority = Authority::from_pem(&own.pem, content.authority_key.clone(), own.facts.not_after).ok()?;
-        let pair = parse::pair(content.chain.as_bytes(), content.key.as_bytes());
+        let pair = parse::pair(content.chain.as_bytes(), content.key.as_bytes()).ok();
         Some(Self { authority, bundle, pair, content })
     }
 
@@ -117,14 +118,13 @@ impl Material {
 
     /// The row that applies.
     pub(super) fn step(&self, wanted: &Wanted, now: Timestamp) -> Step {
-        let Timing { authority, leaf, .. } = wanted.timing;
         if self.authority.not_after <= now {
             return Step::Begin; // C2
         }
-        if nearly_over(self.authority.not_after, authority, now) {
+        if nearly_over(self.authority.not_after, wanted.timing.authority, now) {
             return Step::NewAuthority; // C3
         }
-        if !self.leaf_will_do(wanted, now) || self.leaf_ends(leaf, now) {
+        if !self.leaf_will_do(wanted, now) {
             return Step::NewLeaf; // C4
         }
         if self.bundle.iter().any(|block| block.facts.not_after <= now) {
@@ -135,13 +135,11 @@ impl Material {
 
     fn leaf_will_do(&self, wanted: &Wanted, now: Timestamp) -> bool {
         let names: BTreeSet<_> = wanted.names.iter().cloned().collect();
-        self.pair
-            .as_ref()
-            .is_ok_and(|pair| pair.leaf.names == names && parse::is_trusted(&pair.key.cert, &self.roots(), now).is_ok())
-    }
-
-    fn leaf_ends(&self, lifetime: std::time::Duration, now: Timestamp) -> bool {
-        self.pair.as_ref().is_ok_and(|pair| nearly_over(pair.leaf.not_after, lifetime, now))
+        self.pair.as_ref().is_some_and(|pair| {
+            pair.leaf.names == names
+                && parse::is_trusted(&pair.key.cert, &self.roots(), now).is_ok()
+                && !nearly_over(pair.leaf.not_after, wanted.timing.leaf, now)
+        })
     }
 
     fn roots(&self) -> RootCertStore {

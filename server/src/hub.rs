@@ -10,6 +10,7 @@ use std::sync::Arc;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Limited};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::{GetParams, ListParams};
 use kube::client::Body;
 use kube::core::Request as Requests;
@@ -194,7 +195,7 @@ async fn pages<K: Foreign + Clone, T>(
         for object in page.items.into_iter().flatten() {
             found.push(keep(object).map_err(kube::Error::SerdeError)?);
         }
-        match page.metadata.next.filter(|next| !next.is_empty()) {
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => params.continue_token = Some(next),
             None => return Ok(found),
         }
@@ -205,15 +206,9 @@ async fn pages<K: Foreign + Clone, T>(
 #[serde(bound = "K: Foreign")]
 struct Page<K> {
     #[serde(default)]
-    metadata: PageMetadata,
+    metadata: ListMeta,
     /// An API server writes null for none.
     items: Option<Vec<Guarded<K>>>,
-}
-
-#[derive(Default, Deserialize)]
-struct PageMetadata {
-    #[serde(default, rename = "continue")]
-    next: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! A port: connections within limits, TLS if wanted, HTTP, and an orderly end.
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::pin;
@@ -228,16 +227,15 @@ impl Connection {
         };
         // At the end of the port all close at once, and no new ones come.
         let closing = (!stops).then(|| slot.close());
+        // Without one its branch does not match, and the others are waited for.
         let aborted = async {
-            match &closing {
-                Some(closing) => closing.aborted().await,
-                None => pending().await,
-            }
+            closing.as_ref()?.aborted().await;
+            Some(())
         };
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             _ = connection.as_mut() => {}
-            () = aborted => {}
+            Some(()) = aborted => {}
             () = drain(&slot) => {}
         }
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fair::{EvictingLimit, EvictingPermit};
+use futures::future::OptionFuture;
 
 /// Largest request body. The object and the old object have up to 3 MiB each: the JSON of 1.5 MiB of protobuf in etcd.
 pub const MAX_BODY_BYTES: usize = 7 * 1024 * 1024;
@@ -93,15 +94,11 @@ impl RequestLimiter {
 impl Permit {
     /// Waits until the request has made way for another one.
     pub async fn evicted(&self) {
-        let body = async {
-            match &self.body {
-                Some(body) => body.evicted().await,
-                None => std::future::pending().await,
-            }
-        };
+        // Without a body its branch does not match, and the other one is waited for.
+        let body = OptionFuture::from(self.body.as_ref().map(EvictingPermit::evicted));
         tokio::select! {
             () = self.request.evicted() => {}
-            () = body => {}
+            Some(()) = body => {}
         }
     }
 

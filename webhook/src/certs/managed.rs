@@ -263,35 +263,23 @@ impl Task {
         bundle: &str,
     ) -> Result<Pass, ReconcileError> {
         // Without a configuration there is nothing to own; its creation wakes us. Until then, readiness says so.
-        let Some(observed) = self.serving.seen(kind) else {
+        let Some(mut published) = self.serving.seen(kind) else {
             return Ok(Pass::Settled);
         };
-        if observed.holds(bundle) {
-            return self.disown_in(kind, api, observed).await;
-        }
-        if !self.is_current().await? {
-            return Ok(Pass::Pending);
-        }
-        let name = &self.managed.configuration;
+        let name = self.managed.configuration.clone();
         let error = |source| ReconcileError::Publish { kind, name: name.clone(), source };
-        let Some(published) = bundle::publish((kind, api), name, &observed, bundle).await.map_err(error)? else {
-            return Ok(Pass::Pending);
-        };
-        tracing::info!(kind, %name, "caBundle written");
-        self.disown_in(kind, api, published).await
-    }
-
-    async fn disown_in(
-        &mut self,
-        kind: &'static str,
-        api: &Api<DynamicObject>,
-        published: Published,
-    ) -> Result<Pass, ReconcileError> {
-        let name = &self.managed.configuration;
-        let error = |source| ReconcileError::Publish { kind, name: name.clone(), source };
+        if !published.holds(bundle) {
+            if !self.is_current().await? {
+                return Ok(Pass::Pending);
+            }
+            let written = bundle::publish((kind, api), &name, &published, bundle).await.map_err(error)?;
+            let Some(written) = written else { return Ok(Pass::Pending) };
+            tracing::info!(kind, %name, "caBundle written");
+            published = written;
+        }
         // Readiness needs the bundle, not its ownership.
         self.serving.published(kind, Some(published.clone()));
-        let Some(disowned) = bundle::disown(api, name, published).await.map_err(error)? else {
+        let Some(disowned) = bundle::disown(api, &name, published).await.map_err(error)? else {
             return Ok(Pass::Pending);
         };
         self.serving.published(kind, Some(disowned));

@@ -69,11 +69,7 @@ pub(super) async fn publish(
     bundle: &str,
 ) -> kube::Result<Option<Published>> {
     let parameters = PatchParams::apply(keys::WEBHOOK).force();
-    match api.patch(name, &parameters, &Patch::Apply(applied(kind, name, observed, bundle))).await {
-        Ok(applied) => Ok(Some(Published::of(&applied))),
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
-        Err(error) => Err(error),
-    }
+    unless_changed(api.patch(name, &parameters, &Patch::Apply(applied(kind, name, observed, bundle))).await)
 }
 
 /// Gives the ownership of the fields up that [`publish`] has claimed. `None` if the configuration is not the one that was
@@ -86,8 +82,13 @@ pub(super) async fn disown(
     let Some(others) = &observed.others else { return Ok(Some(observed)) };
     let metadata = json!({ "resourceVersion": observed.version, "managedFields": others });
     let parameters = PatchParams { field_manager: Some(keys::WEBHOOK.to_owned()), ..PatchParams::default() };
-    match api.patch(name, &parameters, &Patch::Merge(json!({ "metadata": metadata }))).await {
-        Ok(disowned) => Ok(Some(Published::of(&disowned))),
+    unless_changed(api.patch(name, &parameters, &Patch::Merge(json!({ "metadata": metadata }))).await)
+}
+
+/// The configuration after a patch. `None` if it is not the one that was observed any more.
+fn unless_changed(patched: kube::Result<DynamicObject>) -> kube::Result<Option<Published>> {
+    match patched {
+        Ok(patched) => Ok(Some(Published::of(&patched))),
         Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),
         Err(error) => Err(error),
     }

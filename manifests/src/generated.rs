@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::CustomResourceExt as _;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use shared::admission::policy::Deny;
 use shared::annotation::keys::{CONTROLLER, PLUGIN};
 use shared::cgu::api::ClusterGroupUpgrade;
@@ -110,21 +110,12 @@ pub(crate) fn file(objects: &[Value]) -> Result<String, serde_saphyr::SerializeE
 
 /// Objects as YAML documents.
 pub(crate) fn documents(objects: &[Value]) -> Result<String, serde_saphyr::SerializeError> {
-    let documents: Vec<_> =
-        objects.iter().map(|object| serde_saphyr::to_string(&sorted(object))).collect::<Result<_, _>>()?;
-    Ok(documents.join("---\n"))
-}
-
-/// The same value with the keys of every map in order, whatever map `serde_json` was built with.
-fn sorted(value: &Value) -> Value {
-    match value {
-        Value::Object(map) => {
-            let by_key: BTreeMap<_, _> = map.iter().collect();
-            by_key.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect::<Map<_, _>>().into()
-        }
-        Value::Array(items) => items.iter().map(sorted).collect(),
-        other => other.clone(),
-    }
+    let document = |object: &Value| {
+        let mut object = object.clone();
+        object.sort_all_objects(); // whatever map `serde_json` was built with
+        serde_saphyr::to_string(&object)
+    };
+    Ok(objects.iter().map(document).collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use shared::kinds::KINDS;
 
 pub use generated::cgu_definitions;
+pub use operators::{shoots, virtual_machines};
 pub use tree::run;
 
 /// The definition of rollouts with the policy and the roles for them; what runs in our namespace and what it may do:
@@ -65,16 +66,6 @@ pub fn openstack() -> Vec<Value> {
 /// and the policies that confine them.
 pub fn workload_schedules() -> Vec<Value> {
     [objects(&[files::WORKLOADS_POLICY, files::WORKLOADS_RBAC]), operators::of_schedules()].concat()
-}
-
-/// The component `shoots`: rights of a controller whose rollouts have shoots of Gardener as targets.
-pub fn shoots() -> Vec<Value> {
-    operators::shoots()
-}
-
-/// The component `virtual-machines`: rights of a controller whose rollouts have virtual machines of `KubeVirt` as targets.
-pub fn virtual_machines() -> Vec<Value> {
-    operators::virtual_machines()
 }
 
 /// The component `cgu`: rights of a controller that runs a hub's upgrades and the policy that confines them.

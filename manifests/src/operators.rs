@@ -33,13 +33,13 @@ pub(crate) fn of_schedules() -> Vec<Value> {
     confined(OF_SCHEDULES, &OPERATORS, roles)
 }
 
-/// For rollouts over shoots of Gardener.
-pub(crate) fn shoots() -> Vec<Value> {
+/// The component `shoots`: rights of a controller whose rollouts have shoots of Gardener as targets.
+pub fn shoots() -> Vec<Value> {
     of_targets(OF_SHOOTS, &SHOOT)
 }
 
-/// For rollouts over virtual machines of `KubeVirt`.
-pub(crate) fn virtual_machines() -> Vec<Value> {
+/// The component `virtual-machines`: rights of a controller whose rollouts have virtual machines of `KubeVirt` as targets.
+pub fn virtual_machines() -> Vec<Value> {
     of_targets(OF_VIRTUAL_MACHINES, &VIRTUAL_MACHINE)
 }
 

@@ -8,6 +8,7 @@
 
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -299,7 +300,9 @@ async fn main() -> Result<()> {
 /// The same request without network: bytes in, bytes out. Counted in CPU time, so that neighbours do not matter.
 fn pure(body: &Bytes) -> Result<()> {
     const ROUNDS: u32 = 50_000;
-    let webhook = webhook::server::Webhook::default();
+    let settings = webhook::args::Args::parse_from(["hibernate-webhook"]).settings();
+    let fdb = webhook::fdb::Clusters::new(Duration::ZERO);
+    let webhook = webhook::server::Webhook::new(settings, Arc::default(), Arc::new(fdb));
     let now = jiff::Timestamp::now();
     for (name, endpoint) in [("validate", Endpoint::Validate), ("mutate", Endpoint::Mutate)] {
         let begun = cpu_of(std::process::id())?;

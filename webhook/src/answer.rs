@@ -11,7 +11,6 @@ use shared::admission::{
     Unread, shortened,
 };
 use shared::fdb::admission as fdb;
-use shared::hive::admission as hive;
 use shared::kkp::admission as kkp;
 use shared::text::{sanitize, sanitize_to};
 
@@ -35,12 +34,6 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// What is known of the hub's `FoundationDBClusters`.
     pub fdb: &'a Clusters,
-}
-
-/// Settings without flags.
-pub fn default_settings() -> Settings {
-    let deleters = kkp::DELETERS.iter().copied().map(str::to_owned).collect();
-    Settings { deleters, ..hive::default_settings() }
 }
 
 /// The answer to a request.

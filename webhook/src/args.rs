@@ -105,12 +105,13 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::answer::default_settings;
 
     #[test]
     fn the_flags_are_sound_and_their_defaults_are_the_rules_defaults() {
         Args::command().debug_assert();
-        assert_eq!(Args::parse_from(["hibernate-webhook"]).settings(), default_settings());
+        let deleters = kkp::DELETERS.iter().copied().map(str::to_owned).collect();
+        let of_rules = Settings { deleters, ..hive::default_settings() };
+        assert_eq!(Args::parse_from(["hibernate-webhook"]).settings(), of_rules);
     }
 
     /// What a chart adds at the end overrides what it has at the beginning.

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{Answer, Context, default_settings};
+use crate::answer::{Answer, Context};
 use crate::fdb::Clusters;
 use crate::limiter::{MAX_BODY_BYTES, Overloaded, Permit, RequestLimiter, SMALL_BODY_BYTES, time_for};
 use crate::metrics::{Answered, Denied, Metrics, Rejected};
@@ -66,12 +66,6 @@ pub struct Webhook {
     pub limiter: RequestLimiter,
     /// Limits the log lines about them.
     pub logged: Warnings,
-}
-
-impl Default for Webhook {
-    fn default() -> Self {
-        Self::new(default_settings(), Arc::default(), Arc::default())
-    }
 }
 
 impl Webhook {

@@ -8,12 +8,10 @@ use common::*;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use webhook::server::Webhook;
 use webhook::table::Endpoint;
 
 fn answer(endpoint: Endpoint, body: &[u8]) -> (StatusCode, Value) {
-    let (code, answer) =
-        Webhook::default().answer(endpoint, body, "2026-11-21T18:00:00Z".parse::<Timestamp>().unwrap());
+    let (code, answer) = default_webhook().answer(endpoint, body, "2026-11-21T18:00:00Z".parse::<Timestamp>().unwrap());
     let answer: Value = serde_json::from_slice(&answer).expect("an answer is always JSON");
     assert!(answer["response"]["allowed"].is_boolean());
     (code, answer)

@@ -248,7 +248,7 @@ async fn a_body_that_does_not_arrive_is_not_waited_for() {
 /// accounts.
 #[test]
 fn a_delete_is_judged_by_itself() {
-    let webhook = webhook::server::Webhook::default();
+    let webhook = default_webhook();
     let kkp = json!({ "username": "system:serviceaccount:kubermatic:kubermatic-seed", "groups": ["system:serviceaccounts:kubermatic"] });
     let by_name = json!({ "username": "system:serviceaccounts:kubermatic" });
     let alice = json!({ "username": "alice", "groups": ["system:authenticated"] });

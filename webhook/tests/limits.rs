@@ -48,7 +48,7 @@ fn never() -> Body {
 }
 
 fn with_limiter(limiter: RequestLimiter) -> (Arc<Webhook>, Router) {
-    let webhook = Arc::new(Webhook { limiter, ..Webhook::default() });
+    let webhook = Arc::new(Webhook { limiter, ..default_webhook() });
     let app = router(Arc::clone(&webhook));
     (webhook, app)
 }
@@ -235,7 +235,7 @@ fn start(limits: Limits) -> Result<Server> {
     tokio::spawn(listen(
         listener,
         watch::channel(Arc::new(tls)).1,
-        Arc::new(Webhook::default()),
+        Arc::new(default_webhook()),
         limits,
         CancellationToken::new(),
     ));

@@ -48,12 +48,6 @@ struct Known {
     unavailable: bool,
 }
 
-impl Default for Clusters {
-    fn default() -> Self {
-        Self::new(Duration::ZERO)
-    }
-}
-
 impl Clusters {
     /// An empty cache. `default` is the minimum suspension of clusters without one of their own.
     pub fn new(default: Duration) -> Self {
@@ -199,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_cache_is_fresh_for_a_while_after_a_sync() {
-        let (clusters, now) = (Clusters::default(), Timestamp::now());
+        let (clusters, now) = (Clusters::new(Duration::ZERO), Timestamp::now());
         assert!(sees(&clusters, now).unwrap_err().contains("just started"));
         clusters.fail("FoundationDBClusters may not be listed");
         assert!(sees(&clusters, now).unwrap_err().contains("may not be listed"));
@@ -216,7 +210,7 @@ mod tests {
 
     #[test]
     fn an_unavailable_cache_does_not_block_readiness() {
-        let clusters = Clusters::default();
+        let clusters = Clusters::new(Duration::ZERO);
         assert!(clusters.ready().unwrap_err().contains("just started"));
         clusters.unavailable("not defined on this cluster");
         assert_eq!(clusters.ready(), Ok(()));
@@ -225,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_watch_has_caught_up_when_the_cache_holds_every_listed_version() {
-        let clusters = Clusters::default();
+        let clusters = Clusters::new(Duration::ZERO);
         clusters.apply(&cluster("u1", "9"));
         assert!(clusters.covers(&listed(&[])) && clusters.covers(&listed(&[("u1", "9")])));
         assert!(!clusters.covers(&listed(&[("u1", "10")])), "numbers, not texts");

@@ -2,12 +2,17 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use shared::admission::Settings;
+use shared::hive::admission as hive;
+use shared::kkp::admission as kkp;
 use tower::ServiceExt;
+use webhook::fdb::Clusters;
 use webhook::server::{Webhook, router};
 
 pub(crate) const CLUSTERS: (&str, &str, &str) = ("hive.openshift.io", "clusterdeployments", "ClusterDeployment");
@@ -142,9 +147,16 @@ pub(crate) async fn post(path: &str, body: impl Into<Body>) -> (StatusCode, Vec<
     send(request).await
 }
 
-/// Sends a request to a webhook with default settings.
+/// A webhook with default settings.
+pub(crate) fn default_webhook() -> Webhook {
+    let deleters = kkp::DELETERS.iter().copied().map(str::to_owned).collect();
+    let settings = Settings { deleters, ..hive::default_settings() };
+    Webhook::new(settings, Arc::default(), Arc::new(Clusters::new(Duration::ZERO)))
+}
+
+/// Sends a request to it.
 pub(crate) async fn send(request: Request<Body>) -> (StatusCode, Vec<u8>) {
-    let response = router(Arc::new(Webhook::default())).oneshot(request).await.unwrap();
+    let response = router(Arc::new(default_webhook())).oneshot(request).await.unwrap();
     let code = response.status();
     (code, response.into_body().collect().await.unwrap().to_bytes().to_vec())
 }

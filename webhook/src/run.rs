@@ -2,7 +2,6 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -69,11 +68,10 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     tokio::spawn(stop_on_signal(stop.clone())?);
     let clients = args.client_ca.map(ClientCa::read).transpose().map_err(RunError::Certificate)?;
     let measured = metrics.certificate.clone();
-    let (certificates, renewal) = certificates(&args.certificate, clients.as_ref(), measured).await?;
+    let certificates = certificates(&args.certificate, clients.as_ref(), measured).await?;
     if let Some(clients) = clients {
         tokio::spawn(clients.follow(certificates.clone(), args.certificate.managed.timing.check));
     }
-    tokio::spawn(renewal);
     tokio::spawn(clusters(args.certificate.kubeconfig, Arc::clone(&fdb)));
 
     let health = Health { certificates: certificates.clone(), fdb, metrics, stop: stop.clone() };
@@ -88,23 +86,23 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     }
 }
 
-type Renewal = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The certificate as the flags ask for it, and the task that keeps it fresh.
+/// The certificate as the flags ask for it. From now on a task keeps it fresh.
 async fn certificates(
     args: &CertificateArgs,
     clients: Option<&ClientCa>,
     metrics: CertificateMetrics,
-) -> Result<(Certificates, Renewal), RunError> {
+) -> Result<Certificates, RunError> {
     if let (Some(certificate), Some(key)) = (&args.tls_cert, &args.tls_key) {
         let made = Certificates::files(certificate.clone(), key.clone(), args.managed.timing, clients, metrics).await;
         let (certificates, task) = made.map_err(RunError::Certificate)?;
-        return Ok((certificates, Box::pin(task)));
+        tokio::spawn(task);
+        return Ok(certificates);
     }
     let hub = hub(args.kubeconfig.as_deref()).await?;
     let (certificates, task) =
         Certificates::managed(hub, args.managed.clone(), clients, metrics).map_err(RunError::Certificate)?;
-    Ok((certificates, Box::pin(task)))
+    tokio::spawn(task);
+    Ok(certificates)
 }
 
 /// Follows the hub's `FoundationDBClusters`. Without a hub nothing is known of them, which is no reason not to serve.

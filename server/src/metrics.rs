@@ -20,7 +20,9 @@ pub fn text(registry: &Registry) -> String {
 /// Declares metrics: name, help and value in one place.
 pub trait Declare {
     /// A new metric that begins at its default.
-    fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M;
+    fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        self.keep(name, help, M::default())
+    }
 
     /// A new metric of time, such as a histogram with these buckets. Its name gets the suffix `_seconds`.
     fn seconds<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M;
@@ -30,10 +32,6 @@ pub trait Declare {
 }
 
 impl Declare for Registry {
-    fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
-        self.keep(name, help, M::default())
-    }
-
     fn seconds<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
         self.register_with_unit(name, help, Unit::Seconds, metric.clone());
         metric

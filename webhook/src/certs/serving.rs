@@ -109,15 +109,13 @@ impl Serving {
     /// Counts a failure, and logs it unless the same has been logged since all was well.
     pub(super) fn failed(&self, what: &dyn std::error::Error) {
         let doing = what.to_string();
-        let causes = std::iter::successors(what.source(), |cause| cause.source()).map(ToString::to_string);
-        // Some errors print their causes themselves.
-        let whole =
-            causes.fold(
-                doing.clone(),
-                |whole, cause| {
-                    if whole.contains(&cause) { whole } else { format!("{whole}: {cause}") }
-                },
-            );
+        let mut whole = doing.clone();
+        for cause in std::iter::successors(what.source(), |cause| cause.source()).map(ToString::to_string) {
+            // Some errors print their causes themselves.
+            if !whole.contains(&cause) {
+                whole = format!("{whole}: {cause}");
+            }
+        }
         self.metrics.failures.inc();
         self.trouble.send_modify(|known| {
             if known.get(&doing) != Some(&whole) {

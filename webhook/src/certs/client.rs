@@ -18,7 +18,7 @@ use super::{Certificates, parse, serving};
 pub struct ClientCa {
     file: PathBuf,
     text: Vec<u8>,
-    verifier: Arc<dyn ClientCertVerifier>,
+    pub(super) verifier: Arc<dyn ClientCertVerifier>,
 }
 
 impl ClientCa {
@@ -52,16 +52,13 @@ impl ClientCa {
     fn reload(&mut self, certificates: &Certificates) -> Result<(), StartError> {
         let found = Self::read(self.file.clone())?;
         if found.text != self.text {
-            let tls = serving::server_config(&certificates.serving, Some(found.verifier())).map_err(StartError::Tls)?;
+            let verifier = Arc::clone(&found.verifier);
+            let tls = serving::server_config(&certificates.serving, Some(verifier)).map_err(StartError::Tls)?;
             certificates.tls.send_replace(tls);
             tracing::info!(file = %self.file.display(), "CA of clients loaded");
             *self = found;
         }
         Ok(())
-    }
-
-    pub(super) fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::clone(&self.verifier)
     }
 }
 

@@ -87,7 +87,7 @@ impl Certificates {
 
     fn new(serving: Serving, clients: Option<&ClientCa>) -> Result<Self, StartError> {
         let serving = Arc::new(serving);
-        let clients = clients.map(ClientCa::verifier);
+        let clients = clients.map(|clients| Arc::clone(&clients.verifier));
         let tls = serving::server_config(&serving, clients).map_err(StartError::Tls)?;
         Ok(Self { serving, tls: Arc::new(watch::Sender::new(tls)) })
     }

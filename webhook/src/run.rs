@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use shared::text::sanitize_chain;
@@ -15,6 +16,9 @@ use crate::certs::{CertificateMetrics, Certificates, ClientCa, StartError};
 use crate::fdb;
 use crate::metrics::Metrics;
 use crate::server::{self, Webhook};
+
+/// How long a watch may be silent. The API server ends every watch earlier.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
 
 /// Why the webhook cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +121,7 @@ async fn clusters(kubeconfig: Option<PathBuf>, clusters: Arc<fdb::Clusters>) {
     }
 }
 
-/// How to reach the API server that holds the certificate.
+/// How to reach the API server that holds the certificate, with watches.
 async fn hub(kubeconfig: Option<&Path>) -> Result<kube::Config, RunError> {
     let mut config = match kubeconfig {
         None => kube::Config::infer().await.map_err(RunError::NoKubeconfig)?,
@@ -128,8 +132,9 @@ async fn hub(kubeconfig: Option<&Path>) -> Result<kube::Config, RunError> {
             kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)?
         }
     };
-    // The task tries again by itself, and knows when that makes sense.
+    // The tasks try again by themselves, and know when that makes sense.
     config.default_retry = false;
+    config.read_timeout = Some(WATCH_TIMEOUT);
     Ok(config)
 }
 

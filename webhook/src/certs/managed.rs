@@ -25,8 +25,6 @@ use super::serving::Serving;
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// How long one reconcile may take, with all its API calls.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a watch may be silent. The API server ends every watch earlier.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
 
 /// Why certificates could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -118,7 +116,7 @@ struct Task {
 
 /// Checks the settings and makes the task.
 pub(super) fn run(
-    mut config: kube::Config,
+    config: kube::Config,
     managed: Managed,
     serving: Arc<Serving>,
 ) -> Result<impl Future<Output = ()> + Send + use<>, StartError> {
@@ -126,8 +124,6 @@ pub(super) fn run(
     if leaf > authority / 3 {
         return Err(StartError::Lifetimes { authority, leaf });
     }
-    config.default_retry = false;
-    config.read_timeout = Some(WATCH_TIMEOUT);
     let client = Client::try_from(config).map_err(StartError::Client)?;
     let task = Task {
         secrets: Api::namespaced(client.clone(), &managed.namespace),

@@ -54,7 +54,7 @@ pub struct Certificates {
 impl Certificates {
     /// Certificates that the webhook issues itself. Nothing is served until the returned task has run; it never ends.
     ///
-    /// The client is made here, because its watches need a longer read time-out than anything else in this process.
+    /// `config`: with a read time-out that is long enough for watches, and without retries, which are the task's.
     ///
     /// # Errors
     /// When no client can be made of the configuration, or the lifetimes do not fit together.

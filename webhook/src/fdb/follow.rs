@@ -30,8 +30,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const LAG_THRESHOLD: u32 = 2;
 /// How often to retry where the kind does not exist or the webhook may not list it.
 const UNAVAILABLE_RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// How long a watch may be silent. The API server ends every watch earlier.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(320);
 /// Page size of the initial list.
 const PAGE_SIZE: u32 = 50;
 
@@ -53,9 +51,7 @@ struct Listed {
 }
 
 /// Fills the cache forever. Denials quote the last error; the log has each new error once.
-pub async fn follow(mut config: kube::Config, clusters: Arc<Clusters>) {
-    config.default_retry = false;
-    config.read_timeout = Some(WATCH_TIMEOUT);
+pub async fn follow(config: kube::Config, clusters: Arc<Clusters>) {
     let client = match Client::try_from(config) {
         Ok(client) => client,
         Err(error) => {

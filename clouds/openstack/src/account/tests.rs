@@ -54,7 +54,11 @@ fn answer(path: &str, base: &str) -> Value {
             json!({"token": {"expires_at": "2100-01-01T00:00:00Z", "project": {"id": "p"}, "catalog": catalog}})
         }
         "/servers/detail" => json!({"servers": [server("a"), server("a"), server("b")]}),
-        "/os-server-groups" => json!({"server_groups": []}),
+        // One of a page, whatever the limit.
+        "/os-server-groups" => match path.rsplit_once("offset=") {
+            Some((_, offset @ ("0" | "1"))) => json!({"server_groups": [{"id": offset, "members": []}]}),
+            _ => json!({"server_groups": []}),
+        },
         "/flavors/detail" => json!({"flavors": []}),
         "/os-keypairs" => json!({"keypairs": [{"keypair": {"name": "k", "public_key": "x".repeat(400)}}]}),
         "/v2.0/networks" if path.contains("?project_id=p&") => json!({"networks": []}),
@@ -140,6 +144,7 @@ fn fuzz_memory_of_hostile_accounts() {
     }
     let project = project.unwrap();
     assert_eq!(project.servers.len(), 2, "each ID once");
+    assert_eq!(project.groups.len(), 2, "each page, however short");
     assert!(peak.is_none_or(|peak| peak < 48 * MIB), "{peak:?} bytes in use");
     drop((project, hostile, honest));
     assert!(memory.is_free(), "all of it is given back");

@@ -106,6 +106,11 @@ impl State {
         unused().min_by_key(order).map(|(id, _)| id)
     }
 
+    fn insert(&mut self, id: u64, entry: Entry) {
+        self.usage.add(entry.client, entry.weight);
+        self.entries.insert(id, entry);
+    }
+
     fn remove(&mut self, id: u64) -> Option<Entry> {
         let entry = self.entries.remove(&id)?;
         self.usage.subtract(&entry.client, entry.weight);
@@ -128,23 +133,28 @@ impl EvictingLimit {
     pub fn try_acquire(self: &Arc<Self>, address: IpAddr, weight: usize) -> Option<EvictingPermit> {
         let (mut state, client) = (self.state.lock(), client_of(address));
         let ClientCapacity { total, per_client, .. } = self.capacity;
+        let mut victims = Vec::new();
         loop {
             let own = state.usage.of(&client) + weight;
             if state.usage.total + weight <= total && per_client.is_none_or(|most| own <= most) {
                 break;
             }
-            let victim = state.victim(self.capacity, client, own)?;
-            if let Some(entry) = state.remove(victim) {
-                entry.evicted.notify_one();
-                self.evicted.inc();
-            }
+            let Some(victim) = state.victim(self.capacity, client, own) else {
+                // What has made way is not enough.
+                victims.into_iter().for_each(|(id, entry)| state.insert(id, entry));
+                return None;
+            };
+            victims.extend(state.remove(victim).map(|entry| (victim, entry)));
+        }
+        for (_, entry) in victims {
+            entry.evicted.notify_one();
+            self.evicted.inc();
         }
         let (id, evicted) = (state.next, Arc::new(Notify::new()));
         let entry =
             Entry { client, weight, active: 0, used: false, since: Instant::now(), evicted: Arc::clone(&evicted) };
         state.next += 1;
-        state.usage.add(client, weight);
-        state.entries.insert(id, entry);
+        state.insert(id, entry);
         Some(EvictingPermit { id, evicted, limit: Arc::clone(self) })
     }
 

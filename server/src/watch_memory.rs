@@ -57,7 +57,7 @@ impl WatchMemory {
             self.charges.insert(key, charge);
             return;
         }
-        let error = "the objects of its tenant take more memory together than the controller has for one".to_owned();
+        let error = "the objects of its tenant take more memory together than this process has for one".to_owned();
         object.0 = Err(Unreadable { error, metadata: identity(object.meta()) });
     }
 }

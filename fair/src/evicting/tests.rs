@@ -35,6 +35,18 @@ async fn memory_of_who_holds_more_makes_way_and_ones_own_does_not() {
     assert!(bodies.acquire(client(3), 6, Duration::from_secs(1)).await.is_some());
 }
 
+/// Two of the three would have to go, and with one gone their client holds no more than the newcomer.
+#[test]
+fn nothing_makes_way_in_vain() {
+    let bodies = limit(14, false);
+    let busy = bodies.try_acquire(client(1), 7).unwrap();
+    busy.protect();
+    let held: Vec<EvictingPermit> = (0..3).map(|_| bodies.try_acquire(client(2), 2).unwrap()).collect();
+    assert!(bodies.try_acquire(client(3), 5).is_none());
+    assert!(!held.iter().any(is_evicted));
+    assert!(bodies.try_acquire(client(4), 1).is_some(), "and counts as before");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_protected_never_makes_way() {
     let requests = limit(2, false);

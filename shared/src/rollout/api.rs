@@ -321,25 +321,20 @@ pub(crate) fn duration(_: &mut SchemaGenerator) -> Schema {
 fn selector(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = LabelSelector::json_schema(generator);
     schema.insert("minProperties".to_owned(), 1.into());
-    if let Some(Value::Object(operator)) = schema.pointer_mut("/properties/matchExpressions/items/properties/operator")
-    {
-        operator.insert("enum".to_owned(), json!(["In", "NotIn", "Exists", "DoesNotExist"]));
-    }
-    for (field, limit) in [("matchLabels", "minProperties"), ("matchExpressions", "minItems")] {
-        if let Some(Value::Object(field)) = schema.pointer_mut(&format!("/properties/{field}")) {
-            field.insert(limit.to_owned(), 1.into());
+    let rule = "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values) || size(self.values) == 0";
+    let message = "In and NotIn need values, Exists and DoesNotExist have none";
+    // Of the lists: the API server compiles a rule only if its cost has a limit.
+    for (path, key, value) in [
+        ("matchExpressions/items/properties/operator", "enum", json!(["In", "NotIn", "Exists", "DoesNotExist"])),
+        ("matchLabels", "minProperties", json!(1)),
+        ("matchExpressions", "minItems", json!(1)),
+        ("matchExpressions", "maxItems", json!(100)),
+        ("matchExpressions/items/properties/values", "maxItems", json!(1_000)),
+        ("matchExpressions/items", "x-kubernetes-validations", json!([{ "rule": rule, "message": message }])),
+    ] {
+        if let Some(Value::Object(part)) = schema.pointer_mut(&format!("/properties/{path}")) {
+            part.insert(key.to_owned(), value);
         }
-    }
-    // The API server compiles a rule only if its cost has a limit.
-    for (path, most) in [("", 100), ("/items/properties/values", 1_000)] {
-        if let Some(Value::Object(list)) = schema.pointer_mut(&format!("/properties/matchExpressions{path}")) {
-            list.insert("maxItems".to_owned(), most.into());
-        }
-    }
-    if let Some(Value::Object(requirement)) = schema.pointer_mut("/properties/matchExpressions/items") {
-        let rule = "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values) || size(self.values) == 0";
-        let message = "In and NotIn need values, Exists and DoesNotExist have none";
-        requirement.insert("x-kubernetes-validations".to_owned(), json!([{ "rule": rule, "message": message }]));
     }
     schema
 }

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
-use kube::core::ObjectMeta;
 
 use super::api::{PowerRollout, PowerRolloutSpec, RolloutReference, Targets};
 use super::members::NAMESPACE_NAME;
@@ -88,11 +87,6 @@ fn empty(action: Action, targets: Targets, max_targets: u32, not_after: Timestam
         scheduled_by: None,
         ttl_after_finished: None,
     }
-}
-
-/// The object to create.
-pub fn object(name: String, spec: PowerRolloutSpec) -> PowerRollout {
-    PowerRollout { metadata: ObjectMeta { name: Some(name), ..ObjectMeta::default() }, spec, status: None }
 }
 
 /// `hibernate-20261124-180000-x7k2q`: when it was created, in UTC, and what tells it from others of that second.

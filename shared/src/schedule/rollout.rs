@@ -96,7 +96,7 @@ pub fn rollout<S: Schedule>(schedule: &S, due: &Due, source: &str, author: &str,
         }),
         ..draft::of_power(edge.power, targets, max_targets.unwrap_or(MAX_TARGETS), until)
     };
-    let mut rollout = draft::object(name(schedule, edge.at, only), spec);
+    let mut rollout = PowerRollout::new(&name(schedule, edge.at, only), spec);
     rollout.annotations_mut().insert(keys::REQUESTED_BY.to_owned(), author.to_owned());
     rollout
 }

@@ -11,7 +11,7 @@ use shared::finding::{Finding, Severity, code};
 use shared::kinds::lifecycle::REFUSED;
 use shared::kinds::{Intent, Record};
 use shared::power::Power;
-use shared::rollout::api::{TargetName, Targets};
+use shared::rollout::api::{PowerRollout, TargetName, Targets};
 use shared::rollout::draft;
 use shared::rollout::forecast::{Forecast, Subject, forecast};
 use shared::rollout::member::MemberState;
@@ -81,7 +81,7 @@ fn planned(
     let draft = draft::spec(&intent, Targets::default(), outlooks.len(), hours.not_after);
     let spec = spec(flags, hours, groups, draft);
     let subjects: Vec<Subject> = outlooks.iter().map(|outlook| subject(groups, upgrades, outlook)).collect();
-    let Forecast { members, starts, lasts } = forecast(&draft::object(String::new(), spec), &subjects, TYPICAL, begin);
+    let Forecast { members, starts, lasts } = forecast(&PowerRollout::new("", spec), &subjects, TYPICAL, begin);
     let places: BTreeMap<usize, (usize, usize)> =
         starts.iter().enumerate().map(|(at, (index, group))| (*index, (at, *group))).collect();
     let mut rows: Vec<(usize, Row)> = Vec::with_capacity(subjects.len());

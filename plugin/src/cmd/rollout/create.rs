@@ -44,7 +44,7 @@ pub(crate) async fn run(
     let found: Vec<&Target> = plans.iter().flatten().map(|one| &one.target).collect();
     let (spec, groups) = options.draft(intent, query, query.namespace(hub), &found)?;
     let name = draft::name(spec.action, intent.now, random());
-    let rollout = draft::object(name, spec);
+    let rollout = PowerRollout::new(&name, spec);
     let mut summary = summary(intent.power, &rollout, found.len(), &groups);
     if args.write.dry_run != DryRun::Client {
         guard::check(hub, rollout.metadata.name.as_deref().unwrap_or_default(), args.rollout.paused, options.row.rival)
@@ -235,7 +235,7 @@ mod tests {
         let targets = Targets { all: true, ..Targets::default() };
         let flags = RolloutFlags { paused: true, ..RolloutFlags::default() };
         let spec = spec(&flags, hours, &groups, draft::spec(&intent, targets, found.len(), hours.not_after));
-        let lines = summary(power, &draft::object("night".to_owned(), spec), found.len(), &groups);
+        let lines = summary(power, &PowerRollout::new("night", spec), found.len(), &groups);
         assert_eq!(
             question(&lines, &found),
             "About to hibernate 3 targets as rollout night, up to 20 at a time, starting until 2026-11-24T20:00:00Z, created \

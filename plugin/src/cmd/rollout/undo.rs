@@ -5,6 +5,7 @@ use hub::middleware::with_warnings;
 use shared::annotation::format;
 use shared::annotation::mark::Action;
 use shared::kinds::{Kinds, POWER_ROLLOUT};
+use shared::rollout::api::PowerRollout;
 use shared::rollout::draft;
 use shared::rollout::status::RolloutPhase;
 use view::Row;
@@ -44,7 +45,7 @@ pub(crate) async fn run(kinds: Kinds, args: &UndoArgs, hub_args: &HubArgs) -> Re
         format::seconds(hours.not_after)
     );
     prompt::confirm(&verb.write, verb.yes, &format!("About to {text}\nContinue? [y/N] "), &[text])?;
-    let restore = draft::object(new_name, spec);
+    let restore = PowerRollout::new(&new_name, spec);
     if !is_over {
         if verb.write.changes() {
             // An abort is for good: the hub has to accept the other rollout first. Its warnings come when it is

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
 
 /// What the preflight reads of a webhook, validating or mutating.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -107,19 +108,7 @@ fn split(text: &str) -> (&str, Option<&str>) {
 /// Whether a selector selects something with these labels. One that cannot be understood does: better a warning too
 /// many.
 fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    equal
-        && selector.match_expressions.iter().flatten().all(|expression| {
-            let found = labels.get(&expression.key);
-            let listed = found.is_some_and(|value| expression.values.iter().flatten().any(|one| one == value));
-            match expression.operator.as_str() {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => found.is_some(),
-                "DoesNotExist" => found.is_none(),
-                _ => true,
-            }
-        })
+    Selector::try_from(selector.clone()).ok().is_none_or(|selector| selector.matches(labels))
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use serde::Deserialize;
 
 use crate::admission::{self, Change, Denial, Evaluation, Exempts, Meta, Object, Written, metadata};
 use crate::read::lenient;
-pub use policy::{policy, starts_targets, starts_unless};
+pub use policy::{may_patch_kind, policy, starts_targets, starts_unless};
 pub use rules::RULES;
 pub use starts::{STARTS, STOPS, Start, stamp};
 

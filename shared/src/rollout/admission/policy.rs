@@ -10,7 +10,7 @@ use super::super::api::Targets;
 use super::{POLICY, STARTS, STOPS, Start};
 use crate::admission::policy::{Deny, forbid, list, not, own_stamp, variable, writes};
 use crate::annotation::keys::GROUP;
-use crate::kinds::{Kinds, POWER_ROLLOUT, TargetKind};
+use crate::kinds::{Kind, Kinds, POWER_ROLLOUT, TargetKind};
 use crate::schedule::api::POWER_SCHEDULE;
 
 /// The write creates the rollout of a schedule.
@@ -71,17 +71,17 @@ fn is_about(row: &TargetKind) -> String {
 }
 
 /// Whether the user may patch objects of this kind, in one namespace if one is given.
-fn may_patch_kind(row: &TargetKind, namespace: &str) -> String {
+pub fn may_patch_kind(kind: &Kind, namespace: &str) -> String {
     let namespace = if namespace.is_empty() { String::new() } else { format!(".namespace({namespace})") };
-    let (group, resource) = (row.kind.group, row.kind.plural);
+    let (group, resource) = (kind.group, kind.plural);
     format!("authorizer.group('{group}').resource('{resource}'){namespace}.check('patch').allowed()")
 }
 
 /// Whether the user may patch the targets of a namespace; without one, of every namespace.
 fn may_patch(kinds: Kinds, namespace: &str) -> String {
     let mut rows = of_scope(kinds, true);
-    let first = rows.next().map_or_else(|| "false".to_owned(), |row| may_patch_kind(row, namespace));
-    rows.fold(first, |others, row| format!("({} ? {} : {others})", is_about(row), may_patch_kind(row, namespace)))
+    let first = rows.next().map_or_else(|| "false".to_owned(), |row| may_patch_kind(&row.kind, namespace));
+    rows.fold(first, |others, row| format!("({} ? {} : {others})", is_about(row), may_patch_kind(&row.kind, namespace)))
 }
 
 /// The variable that starts with the n-th distinct namespace.
@@ -152,7 +152,7 @@ fn validations(kinds: Kinds) -> Vec<Validation> {
         let (kind, resource) = (row.kind.kind, row.kind.resource_name());
         deny(
             "R1",
-            &format!("!variables.startsTargets || !({}) || {}", is_about(row), may_patch_kind(row, "")),
+            &format!("!variables.startsTargets || !({}) || {}", is_about(row), may_patch_kind(&row.kind, "")),
             &format!("spec.targets.kind: found {kind}, must be a kind whose objects you may patch: you may not patch {resource}"),
         )
     }));

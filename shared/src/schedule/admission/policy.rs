@@ -11,7 +11,7 @@ use crate::admission::policy::{Deny, forbid, own_stamp, variable, writes};
 use crate::annotation::keys::GROUP;
 use crate::kinds::operators::objects::OPERATORS;
 use crate::kinds::{CLUSTER_DEPLOYMENT, Kind, Kinds};
-use crate::rollout::admission::starts_unless;
+use crate::rollout::admission::{may_patch_kind, starts_unless};
 
 /// The policy for schedules over these kinds. The manifests install it, and the controller acts on no schedule unless the
 /// hub has it as it is here.
@@ -45,11 +45,8 @@ fn validations(kinds: Kinds) -> Vec<Validation> {
 
 /// S1: the user may patch these objects, unless the schedule is not about them. `found` begins the sentence of a refusal.
 fn may_patch(is_of_others: &str, found: &str, resource: &Kind) -> Validation {
-    let check = |namespace: &str| {
-        let (group, resource) = (resource.group, resource.plural);
-        format!("authorizer.group('{group}').resource('{resource}'){namespace}.check('patch').allowed()")
-    };
-    let (own, everywhere, resource) = (check(".namespace(variables.within)"), check(""), resource.resource_name());
+    let (own, everywhere) = (may_patch_kind(resource, "variables.within"), may_patch_kind(resource, ""));
+    let resource = resource.resource_name();
     forbid(
         format!("!variables.startsTargets || {is_of_others} || (variables.within == '' ? {everywhere} : {own})"),
         format!(

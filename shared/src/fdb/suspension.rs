@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::annotation::{annotation, format, keys};
-use crate::duration::{go_string, parse_unsigned};
+use crate::duration::{age, go_string, parse_unsigned};
 use crate::record::Format;
 
 /// [`Suspension::why`] of a group whose ID stands in `spec.processGroupsToRemove`.
@@ -175,8 +175,7 @@ impl Stamp {
 
     /// How long it has been held: never negative, and nothing while it cannot be read or lies in the future.
     pub fn age(&self, now: Timestamp) -> Duration {
-        let age = self.since.map_or(SignedDuration::ZERO, |since| now.duration_since(since));
-        age.try_into().unwrap_or(Duration::ZERO)
+        self.since.map_or(Duration::ZERO, |since| age(since, now))
     }
 
     /// Whether the plugin is bringing the group back.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::facts::Turn;
 use crate::annotation::{format, keys};
+use crate::duration::age;
 use crate::fdb::suspension::{Suspension, no_annotations};
 
 /// Something to be done to one object.
@@ -74,7 +75,7 @@ impl Plan {
     }
 
     pub(super) fn again_at(&mut self, at: Timestamp, now: Timestamp) {
-        self.again_in(at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
+        self.again_in(age(now, at));
     }
 }
 

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::facts::{Facts, Held};
-use crate::duration::parse_unsigned;
+use crate::duration::{after, parse_unsigned};
 use crate::fdb::admission::Kind;
 use crate::fdb::api::{FoundationDBCluster, ProcessGroup};
 use crate::fdb::suspension::{
@@ -113,10 +113,6 @@ fn marked(facts: &Facts<'_>, object: &Held, group: &ProcessGroup) -> Inspection 
 fn grows(record: &Suspension, in_force: &Minimum) -> bool {
     let recorded = parse_unsigned(&record.minimum).ok();
     matches!((recorded, in_force), (Some(recorded), Minimum::For(now)) if recorded < *now)
-}
-
-fn after(moment: Timestamp, pause: std::time::Duration) -> Timestamp {
-    moment.checked_add(pause).unwrap_or(moment)
 }
 
 /// Whether a moment lies further ahead than clocks differ.

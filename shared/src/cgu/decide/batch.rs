@@ -76,9 +76,9 @@ pub(super) fn run(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         if now > end {
             return time_out_batch(facts, plan, &policies);
         }
-        plan.wake_at(after(end));
+        plan.requeue_at(after(end));
     }
-    plan.wake_at(after(deadline));
+    plan.requeue_at(after(deadline));
     plan
 }
 
@@ -172,7 +172,7 @@ fn advance(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference], cluster: 
             if compliance == Compliance::Compliant
                 && let Some(end) = soak(facts, policy, &mut progress)
             {
-                plan.wake_at(after(end));
+                plan.requeue_at(after(end));
                 break;
             }
             index += 1;
@@ -364,7 +364,7 @@ impl Plan {
         index.and_then(|index| self.status.remediation_plan.get(index)).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn wake_at(&mut self, at: Timestamp) {
+    pub(super) fn requeue_at(&mut self, at: Timestamp) {
         self.requeue_at = Some(self.requeue_at.map_or(at, |soonest| soonest.min(at)));
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn enforce(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference]
         plan.acts.push(Act::Enforce(policy.clone(), names));
     }
     if approvals.len() >= MAX_REQUESTS || approvals.iter().any(|act| matches!(act, Act::Approve(_))) {
-        plan.wake_at(facts.now.checked_add(APPROVAL_RETRY).unwrap_or(facts.now));
+        plan.requeue_at(facts.now.checked_add(APPROVAL_RETRY).unwrap_or(facts.now));
     }
     plan.acts.extend(approvals);
 }

@@ -83,7 +83,7 @@ pub(super) fn pull<'a>(
         }
         if room == 0 {
             is_written = false;
-            plan.wake_at(now);
+            plan.requeue_at(now);
             break;
         }
         let workload = Workload {
@@ -99,7 +99,7 @@ pub(super) fn pull<'a>(
         is_written &= *state == step.state;
         *state = step.state;
         let again = (step.repeats && !state.is_final()).then(|| now.checked_add(APPROVAL_RETRY).unwrap_or(now));
-        [step.at, again].into_iter().flatten().for_each(|at| plan.wake_at(at));
+        [step.at, again].into_iter().flatten().for_each(|at| plan.requeue_at(at));
         if !step.steps.is_empty() {
             room -= 1;
             plan.acts.push(Act::Pull(Pull { cluster: (*name).to_owned(), steps: step.steps, repeats: step.repeats }));

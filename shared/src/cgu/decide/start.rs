@@ -162,7 +162,7 @@ fn platform_image(facts: &Facts<'_>, plan: &mut Plan, policies: &Policies, pulls
     match facts.releases.get(&release) {
         Some(Ok(image)) => return Ok(image.clone()),
         Some(Err(error)) => {
-            plan.wake_at(facts.now.checked_add(LOOKUP_RETRY).unwrap_or(facts.now));
+            plan.requeue_at(facts.now.checked_add(LOOKUP_RETRY).unwrap_or(facts.now));
             return Err(error.clone());
         }
         None => plan.lookup = Some(release),

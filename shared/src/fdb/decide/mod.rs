@@ -58,18 +58,18 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         }
         match seen {
             Inspection::Nothing => {}
-            Inspection::PodIsThere => plan.again_in(POD_POLL_INTERVAL),
+            Inspection::PodIsThere => plan.requeue_in(POD_POLL_INTERVAL),
             Inspection::Runs { until } => {
                 early.insert(id);
                 if let Some(until) = until {
-                    plan.again_at(until, facts.now);
+                    plan.requeue_at(until, facts.now);
                 }
             }
             Inspection::Clear => plan.act(index, Change::Clear),
-            Inspection::ClearsAt(at) => plan.again_at(at, facts.now),
+            Inspection::ClearsAt(at) => plan.requeue_at(at, facts.now),
             Inspection::Stamp { since, record } => {
                 early.insert(id);
-                plan.again_in(Duration::ZERO); // the next pass checks the window of the new stamp
+                plan.requeue_in(Duration::ZERO); // the next pass checks the window of the new stamp
                 plan.act(index, Change::Stamp(since, Box::new(record)));
             }
             Inspection::Due { since } => join(&mut due, id, index, facts.zone(object, group), since),

@@ -68,14 +68,14 @@ impl Plan {
         self.actions.push(Action { object, change });
     }
 
-    pub(super) fn again_in(&mut self, pause: Duration) {
+    pub(super) fn requeue_in(&mut self, pause: Duration) {
         // The shortest requeue: rounded times would cause a hot loop.
         let pause = pause.max(Duration::from_millis(100));
         self.requeue = Some(self.requeue.map_or(pause, |soonest| soonest.min(pause)));
     }
 
-    pub(super) fn again_at(&mut self, at: Timestamp, now: Timestamp) {
-        self.again_in(age(now, at));
+    pub(super) fn requeue_at(&mut self, at: Timestamp, now: Timestamp) {
+        self.requeue_in(age(now, at));
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
     }
     if !released.is_empty() && !is_well(facts) {
         plan.waiting = due.len();
-        return plan.again_in(RELEASE_POLL_INTERVAL);
+        return plan.requeue_in(RELEASE_POLL_INTERVAL);
     }
     // The group that has waited longest is next; of several, the first by name.
     let next =
@@ -69,7 +69,7 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
         && let Some(pause) = pause(facts, wait, last.as_ref(), released.is_empty())
     {
         plan.waiting = due.len();
-        return plan.again_in(pause);
+        return plan.requeue_in(pause);
     }
     let (of, began) = match open {
         Some(turn) => (turn.of.clone(), turn.began),
@@ -83,7 +83,7 @@ pub(super) fn take(facts: &Facts<'_>, due: &BTreeMap<&str, Group>, released: &BT
         }
     }
     if plan.waiting > 0 {
-        plan.again_in(wait.max(Duration::from_secs(1)));
+        plan.requeue_in(wait.max(Duration::from_secs(1)));
     }
     plan.turn = Some(Turn { of, began, last: now });
 }
@@ -133,7 +133,7 @@ pub(super) fn wake(facts: &Facts<'_>, released: &BTreeMap<&str, Group>, plan: &m
     let since = released.values().map(|group| group.since);
     let (Some(first), Some(last)) = (since.clone().min(), since.max()) else {
         if plan.actions.iter().any(|action| action.change == Change::Release) {
-            plan.again_in(FIRST_WAKE_DELAY);
+            plan.requeue_in(FIRST_WAKE_DELAY);
         }
         return;
     };
@@ -153,8 +153,8 @@ pub(super) fn wake(facts: &Facts<'_>, released: &BTreeMap<&str, Group>, plan: &m
         if !newer && let Some(object) = objects().min() {
             plan.act(*object, Change::Wake);
         }
-        plan.again_in(FIRST_WAKE_DELAY);
+        plan.requeue_in(FIRST_WAKE_DELAY);
     } else if let Some(due) = due {
-        plan.again_at(due, facts.now);
+        plan.requeue_at(due, facts.now);
     }
 }

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::Value;
 
 use super::api::{ClusterDeployment, Condition};
-use super::data::{Count, Data, Unit};
+use super::data::{self, Count, DATA, Data, Unit};
 use crate::duration::{age, go_string};
 use crate::record::Format;
 use crate::savings::ledger::{self, LEDGER, Ledger};
@@ -433,6 +433,16 @@ impl Word {
             reason: Some(self.reason.to_owned()),
             message: Some(self.message.clone()),
         }
+    }
+}
+
+impl Data {
+    /// The condition that holds this, in place of the cluster's. `None` if there is nothing to hold and the cluster has
+    /// none, or if the cluster's holds the same.
+    pub fn replaces(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Condition> {
+        let old = cluster.condition(DATA);
+        let word = Word { status: "False", reason: data::REASON, message: self.text() };
+        word.replaces(DATA, old, now).filter(|_| old.is_some() || *self != Self::default())
     }
 }
 

@@ -8,7 +8,6 @@
 //! controller wrote the condition since, and the part does not count.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use super::api::{ClusterDeployment, Condition};
@@ -20,7 +19,7 @@ use crate::record::{Format, is_zero};
 pub const DATA: &str = "HibernationData";
 
 /// Reason of the condition: its version, for people.
-const REASON: &str = "V1";
+pub(super) const REASON: &str = "V1";
 
 /// Everything that the condition holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -96,8 +95,7 @@ impl Format for Data {
 impl Data {
     /// What the cluster's condition holds; nothing if it has none that can be read.
     pub fn of(cluster: &ClusterDeployment) -> Self {
-        let message = cluster.condition(DATA).and_then(|condition| condition.message.as_deref());
-        message.and_then(|message| Self::read(message).ok()).unwrap_or_default()
+        Self::read(cluster.message(DATA)).unwrap_or_default()
     }
 
     /// What the condition `HibernationProgress` counts. `None` if there is nothing about the condition as it stands.
@@ -121,29 +119,6 @@ impl Data {
     pub fn with_preflight(self, at: Timestamp, mut findings: Vec<Finding>) -> Self {
         findings.sort();
         Self { preflight: Some(Preflight { at: whole_seconds(at), findings, left_out: 0 }), ..self }
-    }
-
-    /// The condition that holds this, in place of the cluster's. `None` if there is nothing to hold and the cluster has
-    /// none, or if the cluster's holds the same.
-    pub fn replaces(&self, cluster: &ClusterDeployment, now: Timestamp) -> Option<Condition> {
-        let condition = self.condition(cluster, now);
-        let needed = match cluster.condition(DATA) {
-            Some(old) => old.message != condition.message,
-            None => *self != Self::default(),
-        };
-        needed.then_some(condition)
-    }
-
-    fn condition(&self, cluster: &ClusterDeployment, now: Timestamp) -> Condition {
-        let since = cluster.condition(DATA).and_then(|old| old.last_transition_time.clone());
-        Condition {
-            type_: DATA.to_owned(),
-            status: "False".to_owned(),
-            last_probe_time: Some(Time(now)),
-            last_transition_time: Some(since.unwrap_or(Time(now))),
-            reason: Some(REASON.to_owned()),
-            message: Some(self.text()),
-        }
     }
 }
 

@@ -35,7 +35,7 @@ fn cluster(data: &Data, written: i64) -> ClusterDeployment {
     serde_json::from_value(json!({
         "apiVersion": "hive.openshift.io/v1", "kind": "ClusterDeployment", "metadata": {"name": "demo"},
         "spec": {"baseDomain": "d", "clusterName": "demo", "platform": {}},
-        "status": {"conditions": [condition(PROGRESS), condition(PREFLIGHT), data.condition(&empty, at(written))]},
+        "status": {"conditions": [condition(PROGRESS), condition(PREFLIGHT), data.replaces(&empty, at(written))]},
     }))
     .unwrap()
 }
@@ -98,7 +98,8 @@ fn other_versions_are_ignored_and_odd_parts_are_left_out() {
 
 #[test]
 fn the_condition_is_no_failure_to_hive() {
-    let condition = Data::default().condition(&ClusterDeployment::default(), at(0));
+    let data = Data::default().with_progress(at(0), Some(count(1)));
+    let condition = data.replaces(&ClusterDeployment::default(), at(0)).unwrap();
     let mut order = [(condition.type_, condition.status), (PREFLIGHT.to_owned(), "True".to_owned())];
     assert_eq!(super::super::edit::moves(&mut order).len(), 1);
     assert_eq!(order[0].0, PREFLIGHT, "what is True comes first");

@@ -11,7 +11,6 @@ pub mod machines;
 pub mod pool;
 pub mod preflight;
 pub mod reachability;
-pub mod sleep_history;
 
 /// Hive's settings, as far as they say whether its own hibernation controller runs.
 pub mod config {

@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
-use shared::hive::decide::{self, Facts, Notice, Plan, Requeue, SyncSetState};
+use shared::hive::decide::{self, Facts, Notice, Plan, Requeue, SyncSetState, sleep_history};
 use shared::hive::identity::Older;
-use shared::hive::sleep_history::sleep_history;
 use tokio::time::Instant;
 use tracing::{info, warn};
 

@@ -4,8 +4,8 @@ use kube::Resource;
 use kube::runtime::events::EventType;
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
-use shared::hive::decide::Notice;
-use shared::hive::sleep_history::{ledger, sleep_history};
+use shared::hive::decide::{Notice, sleep_history};
+use shared::savings::ledger::LEDGER;
 use shared::text::sanitize;
 use tracing::{info, warn};
 
@@ -23,7 +23,7 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
     let message = word.and_then(|word| word.message.as_deref()).unwrap_or_default();
     info!(cluster = full_name(after), from, to, says = message, progress, "status written");
     let failed = reason::is_failure(to);
-    if ledger(before) != ledger(after) {
+    if before.message(LEDGER) != after.message(LEDGER) {
         hive.hub().metrics.savings.ledger_written(&sleep_history(before), &sleep_history(after));
     }
     if from != to {

@@ -1,20 +1,39 @@
-//! What a decision's status writes to the ledger: the machines of a sleep that begins, and what is proven of one that ends.
+//! What a decision's status writes to the ledger: the machines of a sleep that begins, and what is proven of one that ends;
+//! and what its readers find there.
 
 use std::collections::BTreeMap;
 
 use super::facts::Facts;
 use crate::cloud::InstanceState::{ShuttingDown, Stopped, Terminated};
 use crate::cloud::{Instance, Inventory};
-use crate::hive::conditions::{HIBERNATING, PowerStatus};
-use crate::hive::sleep_history;
-use crate::savings::ledger::{Before, Ledger, LedgerError, MachineGroup, Sleep};
+use crate::hive::api::ClusterDeployment;
+use crate::hive::conditions::reason::DRIFT;
+use crate::hive::conditions::{HIBERNATING, PROGRESS, PowerStatus};
+use crate::savings::history::SleepHistory;
+use crate::savings::ledger::{Before, LEDGER, Ledger, LedgerError, MachineGroup, Sleep};
 use crate::savings::period::Span;
+
+fn message(cluster: &ClusterDeployment) -> Option<&str> {
+    cluster.condition(LEDGER)?.message.as_deref()
+}
+
+/// The sleep history of a cluster. While it reports that a machine runs, it does not sleep.
+pub fn sleep_history(cluster: &ClusterDeployment) -> SleepHistory {
+    let platform = &cluster.spec.platform;
+    SleepHistory {
+        resource: cluster.spec.cluster_metadata.as_ref().map(|of| of.infra_id.clone()).unwrap_or_default(),
+        platform: platform.name().to_owned(),
+        region: platform.region().unwrap_or_default().to_owned(),
+        asleep_since: cluster.true_since(HIBERNATING).filter(|_| cluster.reason(PROGRESS) != DRIFT),
+        ..SleepHistory::new(&cluster.metadata, message(cluster))
+    }
+}
 
 /// The ledger as this status makes it, and why the one before did not count. `None` if no sleep begins or ends.
 pub(super) fn ledger(facts: &Facts<'_>, status: &PowerStatus) -> Option<(Ledger, Option<LedgerError>)> {
     let cluster = facts.cluster;
     let since = cluster.true_since(HIBERNATING);
-    let before = Before { meta: &cluster.metadata, message: sleep_history::ledger(cluster), since };
+    let before = Before { meta: &cluster.metadata, message: message(cluster), since };
     let sleeps = status.hibernating.as_ref()?.status == "True";
     let machines = || facts.inventory().map(by_type).unwrap_or_default();
     Ledger::after(before, sleeps, facts.now, machines, |span, ledger| sleep(facts, span, ledger))

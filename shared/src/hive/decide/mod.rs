@@ -23,6 +23,7 @@ use crate::hive::preflight;
 use crate::power::Power;
 use crate::savings::ledger as ledgers;
 pub use facts::{Facts, LastAttempt, Settings, SyncSetState, resume_started, slept};
+pub use ledger::sleep_history;
 pub use plan::{Action, Need, Notice, Plan, Requeue, Watch};
 
 /// What the first row of the table that matches calls for.

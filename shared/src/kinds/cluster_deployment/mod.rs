@@ -19,8 +19,8 @@ use super::view::View;
 use crate::admission::Settings;
 use crate::hive::api::ClusterDeployment;
 use crate::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
+use crate::hive::decide::sleep_history;
 use crate::hive::preflight::objects;
-use crate::hive::sleep_history::sleep_history;
 use crate::power::Power;
 
 /// The row.

@@ -16,7 +16,6 @@ use crate::admission::{Change, Denial, Exempts, Meta, Object, Target, annotation
 use crate::annotation::{format, keys};
 use crate::hive::api::LocalReference;
 use crate::hive::pool::decides;
-use crate::power::Power;
 use crate::read::{lenient, lenient_types};
 
 /// What the rules read of a `ClusterDeployment`. Its parts are boxed: a parser moves what it makes through many hands.
@@ -135,7 +134,7 @@ impl Target for Cluster {
     const INTENT_PATH: &'static [&'static str] = &["spec", "powerState"];
 
     fn wants_sleep(&self) -> bool {
-        self.desired() == Power::Hibernating
+        self.spec.power_state == "Hibernating"
     }
 
     fn wants_awake(&self) -> bool {
@@ -144,11 +143,6 @@ impl Target for Cluster {
 }
 
 impl Cluster {
-    /// What the user wants.
-    pub fn desired(&self) -> Power {
-        self.spec.power_state.parse().unwrap_or_default()
-    }
-
     /// Whether the cluster has been installed.
     pub fn installed(&self) -> bool {
         self.spec.installed == Some(true)

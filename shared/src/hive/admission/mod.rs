@@ -37,9 +37,9 @@ mod rules;
 pub use cluster::Cluster;
 pub use rules::{PLATFORM_FIELD, PLATFORM_ROW, RULES};
 
-use crate::admission::{self, Change, Denial, Edits, Evaluation, Finding, Settings, Unread, sleep_denial};
+use crate::admission::{self, Change, Edits, Evaluation, Settings, Unread};
 use crate::annotation::{format, keys};
-use crate::hive::api::{ClusterDeployment, HIVE_PLATFORMS};
+use crate::hive::api::HIVE_PLATFORMS;
 use crate::hive::exempt;
 
 impl Change<'_, Cluster> {
@@ -69,11 +69,6 @@ impl Change<'_, Cluster> {
 /// controller are exempt.
 pub fn default_settings() -> Settings {
     Settings { exempt: exempt::identities(), ..Settings::serving(HIVE_PLATFORMS) }
-}
-
-/// The denial of the sleep of a cluster that runs: V1 to V8, but for holds.
-pub fn refusal(cluster: &ClusterDeployment, settings: &Settings) -> Option<Finding<Denial>> {
-    sleep_denial(cluster, settings, judge)
 }
 
 /// Judges a change of a `ClusterDeployment` by rows V1 to V12.

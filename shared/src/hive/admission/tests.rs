@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::admission::corpus::{Verb, applied, corpus};
 use crate::admission::testing::{Bench, findings};
-use crate::admission::{Exempts, Object as _};
+use crate::admission::{Exempts, Object as _, sleep_denial};
+use crate::hive::api::ClusterDeployment;
 
 static BENCH: LazyLock<Bench<Cluster>> = LazyLock::new(|| Bench {
     corpus: corpus(include_str!("../../../../tests/corpus/hive.yaml")),
@@ -34,7 +35,7 @@ fn a_rollout_is_refused_what_a_person_is_refused() {
     let mut count = 0;
     for case in BENCH.corpus.cases.iter().filter(|case| case.name.starts_with("the way to sleep: ")) {
         let Ok(stored) = serde_json::from_value::<ClusterDeployment>(case.stored.clone()) else { continue };
-        let denials = refusal(&stored, &default_settings()).into_iter().collect();
+        let denials = sleep_denial(&stored, &default_settings(), judge).into_iter().collect();
         let refused = findings(&Evaluation { denials, ..Evaluation::default() });
         let mut all = case.says.as_deref().unwrap_or_default().split("; ");
         let denied = all.find(|finding| finding.contains(" deny ") && !finding.ends_with("/hold-awake-until"));

@@ -4,10 +4,11 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::progress;
-use crate::admission::Settings;
+use crate::admission::{Settings, sleep_denial};
+use crate::hive::admission::judge;
 use crate::hive::api::{ClusterDeployment, Condition, FAKE_CLUSTER, POWERSTATE_PAUSE, RECONCILE_PAUSE};
 use crate::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
-use crate::hive::{admission, pool};
+use crate::hive::pool;
 use crate::kinds::lifecycle::UNNOTICED;
 use crate::kinds::view::{Cause, MAX_REASON, Observed, Obstacles, StepRecord, View, denied};
 use crate::power::Power;
@@ -20,7 +21,7 @@ pub(super) fn of(cluster: &ClusterDeployment, rules: Option<&Settings>) -> View 
     let observed = observed(cluster);
     let runs = observed.is_some_and(|(power, _)| power == Power::Running);
     let (failed, delayed) = trouble(cluster);
-    let denial = rules.filter(|_| power == Power::Running).and_then(|rules| admission::refusal(cluster, rules));
+    let denial = rules.filter(|_| power == Power::Running).and_then(|rules| sleep_denial(cluster, rules, judge));
     View {
         observed: Observed {
             power: observed,

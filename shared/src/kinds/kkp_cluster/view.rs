@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use super::desired;
 use super::progress::{Reported, reported};
 use super::state::{OTHERS, paused_by};
-use crate::admission::Settings;
+use crate::admission::{Settings, sleep_denial};
 use crate::annotation::format;
 use crate::kinds::lifecycle::UNNOTICED;
 use crate::kinds::view::{self, MAX_REASON, Observed, Obstacles, StepRecord, View};
-use crate::kkp::admission;
+use crate::kkp::admission::judge;
 use crate::kkp::api::Cluster;
 use crate::kkp::data::Outcome;
 use crate::kkp::keys;
@@ -77,7 +77,7 @@ type Passing = Option<(Timestamp, String)>;
 
 /// The rule that refuses its sleep, or what a sleep has to wait for.
 fn denied(cluster: &Cluster, power: Power, rules: &Settings) -> (Option<String>, Passing) {
-    let Some(denial) = (power == Power::Running).then(|| admission::refusal(cluster, rules)).flatten() else {
+    let Some(denial) = (power == Power::Running).then(|| sleep_denial(cluster, rules, judge)).flatten() else {
         return (None, None);
     };
     let why = view::denied(&denial);

@@ -40,9 +40,9 @@ pub use cluster::{Cluster, DELETERS};
 pub use deletion::{Deletion, judge_deletion, unreadable};
 pub use rules::RULES;
 
-use crate::admission::{self, Change, Denial, Edits, Evaluation, Finding, Settings, sleep_denial};
+use crate::admission::{self, Change, Edits, Evaluation};
 use crate::annotation::{format, keys as common};
-use crate::kkp::{api, keys};
+use crate::kkp::keys;
 
 /// The value of [`keys::POWER_STATE`] that asks for sleep.
 pub const HIBERNATING: &str = "Hibernating";
@@ -76,11 +76,6 @@ impl Change<'_, Cluster> {
         self.old.as_ref().is_some_and(|old| old.may_be_asleep(&self.unread.old))
             && self.new_annotation(keys::POWER_STATE) == Some(HIBERNATING)
     }
-}
-
-/// The rule that denies the sleep of a Cluster that runs, with its row: K1 to K6, but for holds.
-pub fn refusal(cluster: &api::Cluster, settings: &Settings) -> Option<Finding<Denial>> {
-    sleep_denial(cluster, settings, judge)
 }
 
 /// Judges a change of a Cluster by rows K1 to K12.

@@ -14,7 +14,7 @@ use strum::IntoEnumIterator as _;
 use super::*;
 use crate::admission::corpus::{Case, Verb, applied, corpus};
 use crate::admission::testing::{Bench, annotations, edited, findings, note, says, stored};
-use crate::admission::{Exempt, LONGEST_WARNING};
+use crate::admission::{Exempt, LONGEST_WARNING, Settings};
 use crate::kkp::phase::Phase;
 
 const NOW: &str = "2026-11-22T18:00:00Z";

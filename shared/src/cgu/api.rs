@@ -13,8 +13,6 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::conditions;
-
 /// Most policies of one upgrade: each is looked up for each cluster.
 pub const MAX_POLICIES: usize = 500;
 /// Minutes that an upgrade may take unless it says otherwise: the schema's default.
@@ -368,7 +366,7 @@ pub struct ClusterProgress {
 impl ClusterGroupUpgradeStatus {
     /// The condition of this type.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
-        conditions::find(&self.conditions, type_)
+        self.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
     /// Whether the condition of this type has this status.

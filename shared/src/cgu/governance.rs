@@ -131,13 +131,13 @@ impl Placement {
     /// `None` if it does not belong to an upgrade.
     pub fn read(object: &PlacementObject) -> Option<Self> {
         let label = |key: &str| object.labels().get(key).cloned();
-        let is_void = |one: &Condition| {
+        let is_void = |one: &&Condition| {
             one.type_ == "PlacementSatisfied" && one.status == "False" && one.reason == "NoManagedClusterSetBindings"
         };
         Some(Self {
             upgrade: Reference { name: label(UPGRADE)?, namespace: label(UPGRADE_NAMESPACE)? },
             clusters: object.spec.clone().into_clusters(),
-            unsatisfied: object.status.find(is_void).map(|one| one.message.clone()),
+            unsatisfied: object.status.conditions.iter().flatten().find(is_void).map(|one| one.message.clone()),
             version: object.resource_version().and_then(|version| version.parse().ok()),
         })
     }

@@ -28,10 +28,11 @@ pub struct ManagedCluster {
 impl ManagedCluster {
     pub fn read(object: &ManagedClusterObject) -> Self {
         let is_available = |one: &Condition| one.type_ == "ManagedClusterConditionAvailable" && one.status == "True";
+        let is_kept = object.metadata.deletion_timestamp.is_none();
         Self {
             labels: object.labels().clone(),
             uid: object.uid().unwrap_or_default(),
-            is_available: object.status.find(is_available).is_some() && object.metadata.deletion_timestamp.is_none(),
+            is_available: is_kept && object.status.conditions.iter().flatten().any(is_available),
         }
     }
 }

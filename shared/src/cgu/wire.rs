@@ -166,13 +166,6 @@ lenient_types! {
     }
 }
 
-impl Status {
-    /// The first condition for which this holds.
-    pub fn find(&self, is: impl Fn(&Condition) -> bool) -> Option<&Condition> {
-        self.conditions.iter().flatten().find(|one| is(one))
-    }
-}
-
 impl PlacementSpec {
     /// Names of the clusters that a Placement of an upgrade selects.
     pub fn into_clusters(self) -> Vec<String> {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::annotation::{annotation, format, keys};
 use crate::duration::{age, go_string, parse_unsigned};
+use crate::object::text;
 use crate::record::Format;
 
 /// [`Suspension::why`] of a group whose ID stands in `spec.processGroupsToRemove`.
@@ -169,8 +170,7 @@ impl Stamp {
 
     /// Reads an object that was read as JSON.
     pub fn of(object: &Value) -> Self {
-        let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        Self::read(uid, |key| annotation(object, key))
+        Self::read(text(object, "/metadata/uid"), |key| annotation(object, key))
     }
 
     /// How long it has been held: never negative, and nothing while it cannot be read or lies in the future.

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::api::{MAX_POLICIES, Reference};
 use super::templates::{Name, Templates};
 use super::wire::{Compliance, PolicyObject};
+use crate::duration::after;
 
 /// Label of a child policy.
 pub const ROOT_POLICY: &str = "policy.open-cluster-management.io/root-policy";
@@ -60,8 +61,7 @@ impl Policy {
 
     /// When the soak of a cluster that complies since then ends.
     pub fn soak_end(&self, since: Timestamp) -> Option<Timestamp> {
-        let soak = SignedDuration::try_from(self.soak?).unwrap_or(SignedDuration::MAX);
-        Some(since.checked_add(soak).unwrap_or(Timestamp::MAX))
+        Some(after(since, self.soak?))
     }
 }
 

@@ -15,6 +15,7 @@ use crate::cgu::conditions::{self, PROGRESSING, SUCCEEDED};
 use crate::cgu::events::Event;
 use crate::cgu::policy::PolicyError;
 use crate::cgu::wire::Compliance;
+use crate::duration::after;
 
 pub(super) const REMEDIATING: &str = "Remediating non-compliant policies";
 const TOO_LONG: &str = "Policy remediation took too long";
@@ -22,6 +23,8 @@ pub(super) const COMPLIANT: &str = "All clusters are compliant with all the mana
 
 const NOT_STARTED: &str = "NotStarted";
 pub(super) const COMPLETED: &str = "Completed";
+/// By how much a limit is exceeded, and not only reached.
+const EXCESS: Duration = Duration::from_millis(1);
 
 pub(super) fn run(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let (now, strategy) = (facts.now, &facts.upgrade.spec.remediation_strategy);
@@ -71,14 +74,13 @@ pub(super) fn run(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         }
         // Row 22
         let limit = batch_limit(strategy.timeout, batches, plan.status.status.current_batch, started, batch_started);
-        let limit = SignedDuration::try_from(limit).unwrap_or(SignedDuration::MAX);
-        let end = batch_started.checked_add(limit).unwrap_or(Timestamp::MAX);
+        let end = after(batch_started, limit);
         if now > end {
             return time_out_batch(facts, plan, &policies);
         }
-        plan.requeue_at(after(end));
+        plan.requeue_at(after(end, EXCESS));
     }
-    plan.requeue_at(after(deadline));
+    plan.requeue_at(after(deadline, EXCESS));
     plan
 }
 
@@ -107,11 +109,6 @@ fn not_started() -> ClusterProgress {
 fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort();
     names
-}
-
-/// The moment at which a limit is exceeded, not only reached.
-fn after(limit: Timestamp) -> Timestamp {
-    limit.checked_add(SignedDuration::from_millis(1)).unwrap_or(limit)
 }
 
 /// Records the clusters in progress as timed out. One that has not started is not recorded (row 42).
@@ -172,7 +169,7 @@ fn advance(facts: &Facts<'_>, plan: &mut Plan, policies: &[Reference], cluster: 
             if compliance == Compliance::Compliant
                 && let Some(end) = soak(facts, policy, &mut progress)
             {
-                plan.requeue_at(after(end));
+                plan.requeue_at(after(end, EXCESS));
                 break;
             }
             index += 1;

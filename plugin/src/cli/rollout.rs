@@ -2,6 +2,7 @@
 
 use clap::{ArgAction, Args, Subcommand};
 use jiff::{SignedDuration, Timestamp, Zoned};
+use shared::annotation::format::whole_seconds;
 use shared::duration::parse_positive;
 use shared::rollout::Share;
 
@@ -102,11 +103,6 @@ impl RolloutFlags {
 /// When a rollout ends to start targets, by default.
 fn default_end(begin: Timestamp) -> Timestamp {
     whole_seconds(begin.checked_add(SignedDuration::from_hours(HOURS)).unwrap_or(Timestamp::MAX))
-}
-
-/// The API server keeps whole seconds.
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 fn share(text: &str) -> Result<Share, String> {

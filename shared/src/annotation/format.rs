@@ -24,6 +24,11 @@ pub fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// A time as the API server keeps it.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
 /// Reads a count: a non-negative integer in decimal digits, no more than a 32-bit `replicas` field can hold.
 pub fn count(text: &str) -> Option<i32> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {

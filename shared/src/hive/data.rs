@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::api::{ClusterDeployment, Condition};
+use crate::annotation::format::whole_seconds;
 use crate::finding::Finding;
 use crate::read::lenient;
 use crate::record::{Format, is_zero};
@@ -125,11 +126,6 @@ impl Data {
 /// Whether a part describes this condition as it stands.
 fn describes(condition: &Condition, at: Timestamp) -> bool {
     condition.last_probe_time.as_ref().is_some_and(|probed| whole_seconds(probed.0) == at)
-}
-
-/// A time as conditions hold it.
-fn whole_seconds(at: Timestamp) -> Timestamp {
-    Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
 #[cfg(test)]

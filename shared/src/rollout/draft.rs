@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 
 use super::api::{PowerRollout, PowerRolloutSpec, RolloutReference, Targets};
 use super::members::NAMESPACE_NAME;
+use crate::annotation::format::whole_seconds;
 use crate::annotation::mark::Action;
 use crate::kinds::{Intent, Kind};
 use crate::power::Power;
@@ -34,8 +35,8 @@ pub fn spec(intent: &Intent<'_>, targets: Targets, max_targets: usize, not_after
     };
     PowerRolloutSpec {
         reason: intent.reason.map(str::to_owned),
-        wake_at: wake_at.map(whole_seconds),
-        hold_awake_until: hold_awake_until.map(whole_seconds),
+        wake_at: wake_at.map(|at| Time(whole_seconds(at))),
+        hold_awake_until: hold_awake_until.map(|until| Time(whole_seconds(until))),
         ..of_power(intent.power, targets, u32::try_from(max_targets).unwrap_or(u32::MAX), not_after)
     }
 }
@@ -100,10 +101,6 @@ pub fn name(action: Action, now: Timestamp, mut random: u64) -> String {
         })
         .collect();
     format!("{}-{}-{end}", action.to_string().to_lowercase(), now.strftime("%Y%m%d-%H%M%S"))
-}
-
-fn whole_seconds(time: Timestamp) -> Time {
-    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
 
 #[cfg(test)]

@@ -140,12 +140,12 @@ pub(super) fn wake(facts: &Facts<'_>, released: &BTreeMap<&str, Group>, plan: &m
     let objects = || released.values().flat_map(|group| &group.objects);
     let woken = objects().filter_map(|object| facts.objects[*object].woken).max();
     // A moment that lies ahead was written by a clock that was set back since: it does not count.
-    let ahead = facts.now.checked_add(MAX_WAKE_INTERVAL).unwrap_or(facts.now);
+    let ahead = after(facts.now, MAX_WAKE_INTERVAL);
     let before = [Some(last), woken].into_iter().flatten().filter(|moment| *moment <= ahead).max();
     // As long again as it has been tried for: 15 s, 30 s, 1 min and so on after the release.
     let due = before.map(|before| {
         let tried = Duration::try_from(before.duration_since(first)).unwrap_or(MAX_WAKE_INTERVAL);
-        before.checked_add(tried.clamp(FIRST_WAKE_DELAY, MAX_WAKE_INTERVAL)).unwrap_or(before)
+        after(before, tried.clamp(FIRST_WAKE_DELAY, MAX_WAKE_INTERVAL))
     });
     let newer = plan.actions.iter().any(|action| action.change != Change::Wake);
     if due.is_none_or(|due| due <= facts.now) {

@@ -10,7 +10,7 @@ use super::gate::{gate, sync_sets};
 use super::plan::{Action, Need, Notice, Plan};
 use super::wake;
 use crate::annotation::{Hold, format, hold, keys, protected};
-use crate::duration::{go_string, parse_positive};
+use crate::duration::{age, go_string, parse_positive};
 use crate::hive::api::{ClusterDeployment, FAKE_CLUSTER};
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 use crate::hive::pool;
@@ -21,15 +21,10 @@ use crate::text::sanitize;
 /// How often a deferred sleep is retried.
 const DEFERRED_SLEEP_INTERVAL: Duration = Duration::from_mins(5);
 
-/// Time left until `moment`, zero if it has passed.
-fn left(facts: &Facts<'_>, moment: Timestamp) -> Duration {
-    Duration::try_from(moment.duration_since(facts.now)).unwrap_or_default()
-}
-
 /// Time until a sleeping cluster wakes by schedule. One from before this sleep is left from an earlier one, and does
 /// not count.
 pub(super) fn wake_at(facts: &Facts<'_>) -> Option<Duration> {
-    facts.cluster.moment(keys::WAKE_AT).filter(|at| !is_left_over(facts, *at)).map(|at| left(facts, at))
+    facts.cluster.moment(keys::WAKE_AT).filter(|at| !is_left_over(facts, *at)).map(|at| age(facts.now, at))
 }
 
 /// Whether a scheduled wake is from before this sleep, which begins now if it has not begun.
@@ -91,10 +86,10 @@ pub(super) fn expiry(facts: &Facts<'_>) -> Expiry {
         return Expiry::None;
     }
     let held = match held(facts) {
-        Hold::Until { until, .. } => left(facts, until),
+        Hold::Until { until, .. } => age(facts.now, until),
         Hold::None | Hold::Malformed { .. } => Duration::ZERO, // the latter puts off the sleep
     };
-    match due(cluster, after).map_or(Duration::ZERO, |due| left(facts, due)).max(held) {
+    match due(cluster, after).map_or(Duration::ZERO, |due| age(facts.now, due)).max(held) {
         Duration::ZERO => Expiry::Due,
         left if is_observed => Expiry::In(left),
         left => Expiry::NotYetObserved(left),

@@ -357,7 +357,7 @@ impl Plan {
 
     /// Clusters of the current batch.
     pub(super) fn batch(&self) -> &[String] {
-        let index = usize::try_from(self.status.status.current_batch - 1).ok();
+        let index = usize::try_from(self.status.status.current_batch.saturating_sub(1)).ok();
         index.and_then(|index| self.status.remediation_plan.get(index)).map_or(&[], Vec::as_slice)
     }
 

@@ -260,7 +260,7 @@ pub(super) fn next(current: State, workload: &Workload<'_>, views: &Views, now: 
 /// The step that the Job's state leads to; `None`: an error. The last result of a cluster that is not available does not
 /// count, and a Job without a state has just started, or is about to end.
 fn job(view: &View, current: State, workload: &Workload<'_>, now: Timestamp) -> Option<Next> {
-    let limit = SignedDuration::from_mins(workload.timeout.max(0)).saturating_add(JOB_GRACE);
+    let limit = SignedDuration::from_secs(workload.timeout.max(0).saturating_mul(60)).saturating_add(JOB_GRACE);
     let is_late = view.created.checked_add(limit).is_ok_and(|end| now > end);
     let unavailable = current == State::Active && !workload.is_available;
     let (state, steps) = match view.answer {

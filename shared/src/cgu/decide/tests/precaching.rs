@@ -63,6 +63,17 @@ fn the_hub_itself_pulls_nothing() {
     }
 }
 
+/// `spec.remediationStrategy.timeout` has no maximum.
+#[test]
+fn a_timeout_of_ages_is_never_over() {
+    let spec = PrecachingSpec::default();
+    for timeout in [i64::MAX, i64::MAX / 60 + 1] {
+        let found = views(&[(JOB_VIEW, Presence::Present, Answer::Job(Job::Active))]);
+        let found = next(State::Active, &Workload { timeout, ..workload(&spec) }, &found, Timestamp::MAX);
+        assert_eq!(found.state, State::Active, "{timeout}");
+    }
+}
+
 /// The table of section 9.5.
 #[test]
 fn a_cluster_goes_from_state_to_state() {

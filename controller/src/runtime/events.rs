@@ -58,7 +58,6 @@ impl Events {
     pub async fn publish(
         &self,
         target: &ObjectReference,
-        name: &str,
         type_: EventType,
         (action, reason): (&str, &str),
         note: &str,
@@ -66,11 +65,11 @@ impl Events {
         if reason.is_empty() {
             return true;
         }
-        let note = cut(note);
-        let recorder = self.recorder(&(&target.uid, name, reason, &note));
+        let (name, note) = (full_name(target), cut(note));
+        let recorder = self.recorder(&(&target.uid, &name, reason, &note));
         let event =
             Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
-        is_written(name, recorder.publish(&event, target).await)
+        is_written(&name, recorder.publish(&event, target).await)
     }
 
     /// The same with what kube's recorder does not write. These Events are not repeated: each is an object of its own.
@@ -78,7 +77,6 @@ impl Events {
     pub async fn publish_annotated(
         &self,
         target: &ObjectReference,
-        name: &str,
         type_: EventType,
         (action, reason): (&str, &str),
         note: &str,
@@ -106,7 +104,7 @@ impl Events {
             ..EventObject::default()
         };
         let events: Api<EventObject> = Api::namespaced(self.client.clone(), &namespace);
-        is_written(name, events.create(&PostParams::default(), &event).await)
+        is_written(&full_name(target), events.create(&PostParams::default(), &event).await)
     }
 
     fn recorder(&self, text: &impl Hash) -> Recorder {
@@ -117,6 +115,12 @@ impl Events {
         }
         recorders.entry(hash(text)).or_insert_with(new).clone()
     }
+}
+
+/// `namespace/name`, or the name of an object without a namespace, for logs.
+pub fn full_name(target: &ObjectReference) -> String {
+    let name = target.name.as_deref().unwrap_or_default();
+    target.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }
 
 fn is_written<T>(name: &str, result: kube::Result<T>) -> bool {

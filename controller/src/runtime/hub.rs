@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request as Requests;
+use kube::runtime::events::EventType;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -207,6 +208,7 @@ pub struct Handle<K: Object> {
     /// The hub.
     pub hub: Hub,
     pub(super) system: &'static str,
+    pub(super) action: &'static str,
     pub(super) watched: Store<Guarded<K>>,
     pub(super) triggers: UnboundedSender<Key>,
 }
@@ -216,6 +218,17 @@ impl<K: Object> Handle<K> {
     pub fn trigger(&self, key: Key) {
         self.hub.metrics.queue.add(self.system, &key, Instant::now());
         let _ = self.triggers.unbounded_send(key);
+    }
+
+    /// Writes an Event about an object and this system's action. Whether it is written.
+    pub async fn publish(
+        &self,
+        object: &(impl Resource<DynamicType = ()> + Sync),
+        type_: EventType,
+        reason: &str,
+        note: &str,
+    ) -> bool {
+        self.hub.events.publish(&object.object_ref(&()), type_, (self.action, reason), note).await
     }
 
     /// The object as the watch has brought it last.

@@ -93,7 +93,7 @@ impl<K: Object> Kind<K> {
     pub fn with<S: System<Object = K>>(mut self, system: impl FnOnce(Handle<K>) -> S) -> Self {
         let (sender, triggers) = unbounded();
         let (hub, watched) = (self.term.hub.clone(), self.reader.clone());
-        let handle = Handle { hub, system: S::NAME, watched, triggers: sender };
+        let handle = Handle { hub, system: S::NAME, action: S::ACTION, watched, triggers: sender };
         let system = system(handle.clone());
         self.settings.get_or_insert(S::SETTINGS);
         self.begins(S::NAME);

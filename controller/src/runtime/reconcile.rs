@@ -83,8 +83,7 @@ impl<S: System> Reconciler<S> {
                 let (cluster, error) = (full_name(&*watched), sanitize(&unreadable.error));
                 warn!(system = S::NAME, cluster, error, "object malformed: ignored until it changes");
                 let note = format!("the controller cannot read this object, and ignores it until it changes: {error}");
-                let (events, about) = (&self.handle.hub.events, watched.object_ref(&()));
-                events.publish(&about, &cluster, EventType::Warning, (S::ACTION, UNREADABLE), &note).await;
+                self.handle.publish(&*watched, EventType::Warning, UNREADABLE, &note).await;
                 None
             }
         };
@@ -96,7 +95,8 @@ impl<S: System> Reconciler<S> {
     /// Reconciles one target, marked as at work, unless the last process has ended with it.
     async fn marked(&self, key: &Key, object: &S::Object, slot: &slot::Slot) -> Option<Duration> {
         let name = full_name(object);
-        match self.handle.hub.marks.begin(S::NAME, &self.system.tenant(object), object.meta().uid.as_deref(), &name) {
+        let (tenant, uid) = (self.system.tenant(object), Resource::meta(object).uid.as_deref());
+        match self.handle.hub.marks.begin(S::NAME, &tenant, uid, &name) {
             Ok(mark) => {
                 let requeue = self.reconcile_one(key, object, slot).await;
                 mark.complete();
@@ -109,8 +109,7 @@ impl<S: System> Reconciler<S> {
                         "the controller's process ended {times} times in a row while it worked on this object: it tries again after {} s",
                         pause.as_secs()
                     );
-                    let (events, reason) = (&self.handle.hub.events, (S::ACTION, INTERNAL_ERROR));
-                    events.publish(&object.object_ref(&()), &name, EventType::Warning, reason, &note).await;
+                    self.handle.publish(object, EventType::Warning, INTERNAL_ERROR, &note).await;
                 }
                 Some(pause)
             }
@@ -255,8 +254,7 @@ impl<S: System> Reconciler<S> {
         };
         // A repeated refusal is reported once; each panic is reported.
         if panicked || entry.hold.reported.as_ref() != Some(&note) {
-            let events = &self.handle.hub.events;
-            events.publish(&object.object_ref(&()), &cluster, EventType::Warning, (S::ACTION, reason), &note).await;
+            self.handle.publish(object, EventType::Warning, reason, &note).await;
             entry.hold.reported = Some(note);
         }
         pause

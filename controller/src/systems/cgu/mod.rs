@@ -39,7 +39,7 @@ use self::index::{GovernanceIndex, has_started, trigger};
 use self::sleepers::Sleepers;
 use self::talm::Talm;
 use self::views::RecentActs;
-use crate::runtime::events::{Details, EventOnce};
+use crate::runtime::events::{Details, EventOnce, full_name};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock};
 
@@ -276,10 +276,8 @@ impl Upgrades {
         note: &str,
         details: Details,
     ) -> bool {
-        let (namespace, name) = (about.namespace.as_deref(), about.name.as_deref().unwrap_or_default());
-        let name = namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"));
-        info!(object = name, reason = what.1, "{note}");
-        self.hub().events.publish_annotated(about, &name, kind, what, note, details).await
+        info!(object = full_name(about), reason = what.1, "{note}");
+        self.hub().events.publish_annotated(about, kind, what, note, details).await
     }
 
     /// Publishes once why an upgrade is skipped. Returns when to try again, if the Event could not be written.

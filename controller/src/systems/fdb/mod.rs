@@ -34,9 +34,6 @@ const HELD_PERIOD: Duration = Duration::from_mins(1);
 /// Between two lists of one cluster's objects: an operator at work writes its status many times a second.
 const LIST_PERIOD: Duration = Duration::from_millis(500);
 
-/// What Events about FoundationDB clusters are about.
-const ACTION: &str = "Suspension";
-
 /// The system.
 pub struct Fdb {
     handle: Handle<FoundationDBCluster>,
@@ -75,7 +72,7 @@ impl System for Fdb {
     type Plan = Plan;
 
     const NAME: &'static str = "fdb";
-    const ACTION: &'static str = ACTION;
+    const ACTION: &'static str = "Suspension";
     const SETTINGS: Settings =
         Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::SLOW };
 

@@ -12,7 +12,7 @@ use shared::record::Format;
 use shared::text::name_some;
 use tracing::info;
 
-use super::{ACTION, Fdb};
+use super::Fdb;
 use crate::runtime::System;
 use crate::runtime::events::Details;
 use crate::runtime::hub::full_name;
@@ -24,7 +24,7 @@ const NAMED: usize = 40;
 
 /// Tells what was carried out of a plan.
 pub async fn done(fdb: &Fdb, facts: &Facts<'_>, plan: &Plan, written: &[Action]) {
-    let (name, target) = (full_name(facts.cluster), facts.cluster.object_ref(&()));
+    let name = full_name(facts.cluster);
     for (reason, type_, is, text) in KINDS {
         let actions = || written.iter().filter(|action| is(&action.change));
         let group = |action: &Action| facts.objects[action.object].group.as_deref();
@@ -37,9 +37,8 @@ pub async fn done(fdb: &Fdb, facts: &Facts<'_>, plan: &Plan, written: &[Action])
         let note = format!("{}{until}: {text}", name_some(&groups, NAMED));
         info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
         fdb.hub().metrics.noticed("fdb", reason);
-        let (events, what) = (&fdb.hub().events, (ACTION, *reason));
         if *reason != RELEASED {
-            events.publish(&target, &name, *type_, what, &note).await;
+            fdb.handle.publish(facts.cluster, *type_, reason, &note).await;
             continue;
         }
         fdb.hub().metrics.fdb.released(groups.len());
@@ -47,7 +46,8 @@ pub async fn done(fdb: &Fdb, facts: &Facts<'_>, plan: &Plan, written: &[Action])
         let groups = ProcessGroups::new(groups).text();
         let annotations = BTreeMap::from([(keys::PROCESS_GROUPS.to_owned(), groups)]);
         let details = Details { annotations, ..Details::default() };
-        events.publish_annotated(&target, &name, *type_, what, &note, details).await;
+        let (target, what) = (facts.cluster.object_ref(&()), (Fdb::ACTION, *reason));
+        fdb.hub().events.publish_annotated(&target, *type_, what, &note, details).await;
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
-use super::{Hive, report};
+use super::Hive;
 use crate::csr::{Approver, SOON};
 use crate::runtime::hub::full_name;
 use crate::runtime::{Hub, System, clock};
@@ -108,7 +108,7 @@ impl CsrApproval {
     }
 
     async fn publish(&self, type_: EventType, reason: &str, note: &str) {
-        self.hub.events.publish(&self.target, &self.name, type_, (report::ACTION, reason), note).await;
+        self.hub.events.publish(&self.target, type_, (Hive::ACTION, reason), note).await;
     }
 
     /// Logs why there was no pass, and asks for the next one. If it lasts, Events say so.

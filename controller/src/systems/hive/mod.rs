@@ -131,7 +131,7 @@ impl System for Hive {
     type Plan = Plan;
 
     const NAME: &'static str = "hive";
-    const ACTION: &'static str = report::ACTION;
+    const ACTION: &'static str = "PowerState";
     const SETTINGS: Settings = Settings { page_size: PAGE_SIZE, timeout: RECONCILE_TIMEOUT, ..Settings::OWN };
 
     fn concurrency(&self) -> u16 {

@@ -1,6 +1,5 @@
 //! Events and log lines about what changed.
 
-use kube::Resource;
 use kube::runtime::events::EventType;
 use shared::hive::api::{ClusterDeployment, Condition};
 use shared::hive::conditions::{HIBERNATING, PROGRESS, READY, reason};
@@ -12,9 +11,6 @@ use tracing::{info, warn};
 use super::Hive;
 use crate::runtime::System;
 use crate::runtime::hub::full_name;
-
-/// What all Events about clusters of Hive are about.
-pub const ACTION: &str = "PowerState";
 
 /// Tells what a status write changed: one log line, and one Event if the power state is a new one.
 pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &ClusterDeployment) {
@@ -31,7 +27,7 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
     }
     if from != to || (failed && word != primary_condition(before)) {
         let type_ = if failed { EventType::Warning } else { EventType::Normal };
-        hive.hub().events.publish(&after.object_ref(&()), &full_name(after), type_, (ACTION, to), message).await;
+        hive.handle.publish(after, type_, to, message).await;
     }
 }
 
@@ -40,7 +36,7 @@ pub async fn notice(hive: &Hive, cluster: &ClusterDeployment, notice: &Notice) -
     let Notice { warning, reason, message } = notice;
     warn!(cluster = full_name(cluster), reason, says = sanitize(message), "notice");
     let type_ = if *warning { EventType::Warning } else { EventType::Normal };
-    hive.hub().events.publish(&cluster.object_ref(&()), &full_name(cluster), type_, (ACTION, reason), message).await
+    hive.handle.publish(cluster, type_, reason, message).await
 }
 
 /// Of the two conditions, the one that does not point to the other.

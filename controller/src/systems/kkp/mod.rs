@@ -49,9 +49,6 @@ const CONCURRENCY: u16 = 32;
 /// How long a reconcile may take before it is given up.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What Events about KKP's clusters are about.
-const ACTION: &str = "Dehydration";
-
 /// The system.
 pub struct Kkp {
     handle: Handle<Cluster>,
@@ -149,7 +146,7 @@ impl System for Kkp {
     type Plan = Plan;
 
     const NAME: &'static str = "kkp";
-    const ACTION: &'static str = ACTION;
+    const ACTION: &'static str = "Dehydration";
     const SETTINGS: Settings =
         Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::SLOW };
 

@@ -1,8 +1,8 @@
 //! The condition on the Cluster, and Events when a phase begins.
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use kube::runtime::events::EventType;
-use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Condition};
@@ -17,7 +17,7 @@ use shared::text::sanitize_to;
 use tracing::info;
 
 use super::store::cluster_not_written;
-use super::{ACTION, Kkp, Observation};
+use super::{Kkp, Observation};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Done, Reconciled, System, Target};
 
@@ -86,10 +86,9 @@ async fn announce(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
 }
 
 async fn publish(kkp: &Kkp, cluster: &Cluster, kind: EventType, reason: &'static str, note: &str) {
-    let name = cluster.name_any();
-    info!(cluster = name, reason, "{note}");
+    info!(cluster = cluster.name_any(), reason, "{note}");
     kkp.hub().metrics.noticed("kkp", reason);
-    kkp.hub().events.publish(&cluster.object_ref(&()), &name, kind, (ACTION, reason), note).await;
+    kkp.handle.publish(cluster, kind, reason, note).await;
 }
 
 /// A condition as it is to be; `None` if there is to be none.

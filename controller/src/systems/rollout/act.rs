@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use super::checks::Checks;
 use super::observation::Observation;
-use super::{ACTION, Rollouts, TargetState};
+use super::{Rollouts, TargetState};
 use crate::fleet::{Identity, Item, MAX_REASON, Verdict};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Class, ReconcileError, System, WriteError, clock};
@@ -211,7 +211,7 @@ async fn end(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, record: &
 /// Names in an Event who changed a target back while a rollout was at work on it: a tool that applies the power state from a
 /// repository does so each time.
 async fn announce_override(rollouts: &Rollouts, item: &Item, record: &Mark) {
-    let (hub, name) = (rollouts.hub(), item.full_name());
+    let hub = rollouts.hub();
     // Field managers have whole seconds.
     let since = format::time(&record.since).unwrap_or(Timestamp::MIN);
     let by =
@@ -220,7 +220,7 @@ async fn announce_override(rollouts: &Rollouts, item: &Item, record: &Mark) {
         "rollout {} requested {}, and {by} has changed that since: the rollout leaves this target as it is",
         record.name, record.wanted
     );
-    hub.events.publish(&item.reference(), &name, EventType::Warning, (ACTION, "Overridden"), &note).await;
+    hub.events.publish(&item.reference(), EventType::Warning, (Rollouts::ACTION, "Overridden"), &note).await;
 }
 
 async fn write(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, patch: Value) -> Outcome {

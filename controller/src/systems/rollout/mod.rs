@@ -77,9 +77,6 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// Longest reason why nothing starts, in characters.
 const MAX_BLOCKED: usize = 512;
 
-/// What Events about rollouts are about.
-const ACTION: &str = "Rollout";
-
 /// The system.
 pub struct Rollouts {
     handle: Handle<PowerRollout>,
@@ -152,7 +149,7 @@ impl System for Rollouts {
     type Plan = Plan;
 
     const NAME: &'static str = "rollout";
-    const ACTION: &'static str = ACTION;
+    const ACTION: &'static str = "Rollout";
     const SETTINGS: Settings =
         Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK };
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use kube::Resource;
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use serde_json::json;
@@ -11,7 +10,7 @@ use shared::rollout::status::{PowerRolloutStatus, RolloutPhase};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::{ACTION, Rollouts, STATUS_INTERVAL, TargetState};
+use super::{Rollouts, STATUS_INTERVAL, TargetState};
 use crate::runtime::hub::key_of;
 use crate::runtime::{ReconcileError, Reconciled, System};
 
@@ -56,9 +55,9 @@ async fn announce(rollouts: &Rollouts, rollout: &PowerRollout, phase: RolloutPha
         RolloutPhase::Halted | RolloutPhase::Finished => EventType::Warning,
         _ => EventType::Normal,
     };
-    let (reference, name, reason) = (rollout.object_ref(&()), rollout.name_any(), phase.to_string());
+    let reason = phase.to_string();
     let note = if note.is_empty() { reason.as_str() } else { note };
-    rollouts.hub().events.publish(&reference, &name, type_, (ACTION, &reason), note).await;
+    rollouts.handle.publish(rollout, type_, &reason, note).await;
 }
 
 #[cfg(test)]

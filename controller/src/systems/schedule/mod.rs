@@ -63,9 +63,6 @@ const FULL: &str = "found no memory left for the calendars of this namespace, mu
 /// Longest reason why nothing happens, in characters.
 const MAX_BLOCKED: usize = 512;
 
-/// What Events about schedules are about.
-const ACTION: &str = "Schedule";
-
 /// The system, for one of the two kinds.
 pub struct Schedules<S: Schedule + Object> {
     handle: Handle<S>,
@@ -195,7 +192,7 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
     type Plan = Option<Decision>;
 
     const NAME: &'static str = "schedule";
-    const ACTION: &'static str = ACTION;
+    const ACTION: &'static str = "Schedule";
     const SETTINGS: Settings =
         Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK };
 
@@ -317,8 +314,7 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
                 Carried::Skipped(why) => ("Skipped", why.clone()),
                 Carried::Workloads { outcome, .. } => (begins, outcome.clone()),
             };
-            let (reference, name) = (seen.schedule.object_ref(&()), full_name(seen.schedule));
-            self.hub().events.publish(&reference, &name, EventType::Normal, (ACTION, reason), &note).await;
+            self.handle.publish(seen.schedule, EventType::Normal, reason, &note).await;
         }
         let next = plan.as_ref().and_then(|plan| plan.next.first()).map(|edge| age(seen.now, edge.at));
         let other = plan.as_ref().and_then(|plan| plan.other_at).map(|at| age(seen.now, at));

@@ -187,7 +187,7 @@ impl Settings {
     pub const OWN: Self = Self {
         page_size: 50,
         concurrency: 1,
-        timeout: Duration::ZERO,
+        timeout: Duration::from_mins(2),
         optional: false,
         conflict: 100..500,
         retry: 2_000..5_000,

@@ -20,12 +20,8 @@ use fair::FairLimit;
 
 /// How long an answer may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Clusters of one namespace that are reconciled at once.
-const CONCURRENCY: u16 = 256;
 /// Concurrent background probes, in total and per namespace.
 const BACKGROUND_PROBES: (usize, usize) = (64, 48);
-/// How long a reconcile may take: two probes, two reads of the kubeconfig and a write.
-const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The system.
 pub struct Reachability {
@@ -58,8 +54,8 @@ impl System for Reachability {
 
     const NAME: &'static str = "reachability";
     const ACTION: &'static str = "Reachability";
-    const SETTINGS: Settings =
-        Settings { concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, retry: 5_000..10_000, ..Settings::OWN };
+    // The timeout is for two probes, two reads of the kubeconfig and a write.
+    const SETTINGS: Settings = Settings { concurrency: 256, retry: 5_000..10_000, ..Settings::OWN };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

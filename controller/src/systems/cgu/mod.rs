@@ -43,14 +43,8 @@ use crate::runtime::events::{Details, EventOnce, full_name};
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock};
 
-/// Upgrades of one page of the first list: each may have half a megabyte of names.
-const PAGE_SIZE: u32 = 10;
-/// Upgrades of one namespace that are reconciled at once.
-const CONCURRENCY: u16 = 8;
 /// Event writes in flight: a batch of a hundred clusters starts with a hundred Events.
 const EVENTS_AT_ONCE: usize = 16;
-/// Enough for a write to each of some thousand clusters.
-const RECONCILE_TIMEOUT: Duration = Duration::from_mins(5);
 const METRICS_INTERVAL: Duration = Duration::from_secs(5);
 /// Requeue while lists are incomplete; the last list triggers a reconcile sooner.
 const UNLISTED_RETRY: Duration = Duration::from_secs(5);
@@ -102,8 +96,10 @@ impl System for Upgrades {
 
     const NAME: &'static str = "cgu";
     const ACTION: &'static str = "ClusterGroupUpgrade";
+    // Each upgrade of a page may have half a megabyte of names. The timeout is enough for a write to each of some thousand
+    // clusters.
     const SETTINGS: Settings =
-        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK };
+        Settings { page_size: 10, concurrency: 8, timeout: Duration::from_mins(5), ..Settings::QUICK };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

@@ -23,12 +23,6 @@ use crate::metrics::fdb::Holdings;
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Key, Observed, Reconciled, Settings, System, Target, clock};
 
-/// Clusters of one page of the first list.
-const PAGE_SIZE: u32 = 20;
-/// Clusters that are reconciled at once.
-const CONCURRENCY: u16 = 16;
-/// How long a reconcile may take before it is given up.
-const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Between two reconciles of one cluster of which something is held: no watch reports a stamp that a user removed.
 const HELD_PERIOD: Duration = Duration::from_mins(1);
 /// Between two lists of one cluster's objects: an operator at work writes its status many times a second.
@@ -73,8 +67,7 @@ impl System for Fdb {
 
     const NAME: &'static str = "fdb";
     const ACTION: &'static str = "Suspension";
-    const SETTINGS: Settings =
-        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::SLOW };
+    const SETTINGS: Settings = Settings { page_size: 20, concurrency: 16, ..Settings::SLOW };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

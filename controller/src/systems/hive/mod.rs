@@ -49,9 +49,6 @@ const REQUEUE_STEP: Duration = Duration::from_millis(250);
 /// How long a reconcile takes by itself: a requeue 1.7 s after its end is one 2 s after its beginning.
 const RECONCILE_DURATION: Duration = Duration::from_millis(300);
 
-/// How long a reconcile may take before it is given up: longer than the timeouts of all of its calls together.
-const RECONCILE_TIMEOUT: Duration = Duration::from_mins(3);
-
 /// A write that was held back because another one had just been made follows after this time.
 const DEFERRED_WRITE_DELAY: Duration = Duration::from_secs(2);
 
@@ -132,7 +129,7 @@ impl System for Hive {
 
     const NAME: &'static str = "hive";
     const ACTION: &'static str = "PowerState";
-    const SETTINGS: Settings = Settings { page_size: PAGE_SIZE, timeout: RECONCILE_TIMEOUT, ..Settings::OWN };
+    const SETTINGS: Settings = Settings { page_size: PAGE_SIZE, timeout: Duration::from_mins(3), ..Settings::OWN };
 
     fn concurrency(&self) -> u16 {
         self.concurrency

@@ -42,13 +42,6 @@ use crate::fleet::Member;
 use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, Reconciled, Settings, System, Target};
 use crate::spoke::Network;
 
-/// Clusters of one page of the first list.
-const PAGE_SIZE: u32 = 50;
-/// Clusters of one project that are reconciled at once.
-const CONCURRENCY: u16 = 32;
-/// How long a reconcile may take before it is given up.
-const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
-
 /// The system.
 pub struct Kkp {
     handle: Handle<Cluster>,
@@ -147,8 +140,7 @@ impl System for Kkp {
 
     const NAME: &'static str = "kkp";
     const ACTION: &'static str = "Dehydration";
-    const SETTINGS: Settings =
-        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::SLOW };
+    const SETTINGS: Settings = Settings { concurrency: 32, ..Settings::SLOW };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

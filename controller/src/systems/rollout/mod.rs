@@ -52,12 +52,6 @@ use crate::spoke::Network;
 use crate::systems::schedule::Governance;
 use fair::FairLimit;
 
-/// Rollouts of one page of the first list: each may have a megabyte of names.
-const PAGE_SIZE: u32 = 10;
-/// Rollouts of one person that are reconciled at once.
-const CONCURRENCY: u16 = 8;
-/// How long a reconcile may take: some rounds of writes.
-const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Changes of targets within this time are one change.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// After this time a deferral that was not renewed is forgotten.
@@ -150,8 +144,8 @@ impl System for Rollouts {
 
     const NAME: &'static str = "rollout";
     const ACTION: &'static str = "Rollout";
-    const SETTINGS: Settings =
-        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK };
+    // Each rollout of a page may have a megabyte of names. The timeout is for some rounds of writes.
+    const SETTINGS: Settings = Settings { page_size: 10, concurrency: 8, ..Settings::QUICK };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

@@ -46,12 +46,6 @@ use crate::runtime::{
     WriteError, clock,
 };
 
-/// Schedules of one page of the first list: each may have a megabyte of names.
-const PAGE_SIZE: u32 = 10;
-/// Schedules of one namespace that are reconciled at once.
-const CONCURRENCY: u16 = 32;
-/// How long a reconcile may take: some reads and writes, or those of workloads ([`workloads`]).
-const RECONCILE_TIMEOUT: Duration = Duration::from_mins(2);
 /// How often calendars are read again.
 const CALENDARS_KEPT: Duration = Duration::from_mins(10);
 /// How often it is checked whether an edge still cannot be acted on.
@@ -193,8 +187,9 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
 
     const NAME: &'static str = "schedule";
     const ACTION: &'static str = "Schedule";
-    const SETTINGS: Settings =
-        Settings { page_size: PAGE_SIZE, concurrency: CONCURRENCY, timeout: RECONCILE_TIMEOUT, ..Settings::QUICK };
+    // Each schedule of a page may have a megabyte of names. The timeout is for some reads and writes, or those of
+    // [`workloads`].
+    const SETTINGS: Settings = Settings { page_size: 10, concurrency: 32, ..Settings::QUICK };
 
     fn hub(&self) -> &Hub {
         &self.handle.hub

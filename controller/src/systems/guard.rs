@@ -22,14 +22,8 @@ const KEPT: Duration = Duration::from_secs(10);
 const POLICY_KEPT: Duration = Duration::from_secs(1);
 
 /// An answer, and until when it is kept.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Kept<T>(Mutex<Option<(Instant, T)>>);
-
-impl<T> Default for Kept<T> {
-    fn default() -> Self {
-        Self(Mutex::new(None))
-    }
-}
 
 impl<T: Clone> Kept<T> {
     /// The kept answer, or a new one.

@@ -7,14 +7,13 @@
 mod abandoned;
 mod act;
 mod checks;
-mod facts;
 mod observation;
 mod report;
 mod selection;
 mod snapshots;
 mod turns;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use shared::duration;
 use shared::duration::age;
 use shared::kinds::Kinds;
 use shared::kinds::row::STOP_START;
+use shared::rollout::admission::policy;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::{Candidate, Input, Plan, has_begun, is_closed, plan};
 use shared::text::{sanitize_chain, sanitize_to};
@@ -35,8 +35,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 use self::checks::Checks;
-use self::facts::HubFacts;
-use self::observation::{Observation, has_claim, members, unserved};
+use self::observation::{Observation, UPGRADES_KEPT, active_upgrades, has_claim, members, unserved};
 use self::selection::Selection;
 pub use self::selection::trim;
 use self::snapshots::Snapshots;
@@ -49,6 +48,7 @@ use crate::runtime::{
     clock,
 };
 use crate::spoke::Network;
+use crate::systems::guard::{Kept, PolicyGuard};
 use crate::systems::schedule::Governance;
 use fair::FairLimit;
 
@@ -82,7 +82,10 @@ pub struct Rollouts {
     changes: Notify,
     /// How spokes are reached.
     network: Network,
-    facts: HubFacts,
+    /// Whether the policy that decides who may start a rollout is in force.
+    guard: PolicyGuard,
+    /// The clusters that TALM upgrades, with what to say of that.
+    upgrades: Kept<Arc<BTreeMap<String, String>>>,
     /// Checks of spokes over all rollouts.
     turns: Arc<FairLimit>,
     snapshots: Snapshots,
@@ -102,8 +105,9 @@ impl Rollouts {
         namespace: String,
         queue: Arc<Turns>,
     ) -> Self {
-        let (facts, turns, snapshots) = (HubFacts::new(kinds), checks::turns(), Snapshots::new(namespace));
-        Self { handle, watched, governance, changes: Notify::new(), network, facts, turns, snapshots, queue }
+        let (guard, upgrades, changes) = (PolicyGuard::new(policy(kinds)), Kept::default(), Notify::new());
+        let (turns, snapshots) = (checks::turns(), Snapshots::new(namespace));
+        Self { handle, watched, governance, changes, network, guard, upgrades, turns, snapshots, queue }
     }
 
     /// The kind of a rollout's targets, if this controller watches it.
@@ -183,14 +187,14 @@ impl System for Rollouts {
             return Ok(Observed::Facts(observation));
         }
         let client = &self.hub().client;
-        let unguarded = self.facts.unguarded(client).await.map_err(ReconcileError::read("the policy of rollouts"))?;
+        let unguarded = self.guard.missing(client).await.map_err(ReconcileError::read("the policy of rollouts"))?;
         observation.blocked = unguarded.or_else(|| unstamped(rollout));
         if let Some(left) = state.selection.remaining_ttl(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
             return Ok(Observed::Rest(Some(left)));
         }
         if kind.upgrades {
-            observation.upgrades =
-                self.facts.upgrades(client).await.map_err(ReconcileError::read("the ClusterGroupUpgrades"))?;
+            let upgrades = self.upgrades.answer(UPGRADES_KEPT, active_upgrades(client)).await;
+            observation.upgrades = upgrades.map_err(ReconcileError::read("the ClusterGroupUpgrades"))?;
         }
         if !members(self, &mut observation, &items, state).await? {
             return Ok(Observed::Rest(Some(UNLISTED)));

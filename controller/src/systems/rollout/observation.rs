@@ -2,8 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use server::hub;
+use shared::cgu::upgrades::upgrading;
+use shared::cgu::wire::UpgradeObject;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::plan::has_begun;
 use shared::rollout::{Members, NamespaceLabels, needs_namespaces};
@@ -12,10 +18,12 @@ use shared::text::sanitize_to;
 use super::selection::Selection;
 use super::{Rollouts, TargetState};
 use crate::fleet::{Identity, Item};
-use crate::runtime::{Observed, ReconcileError, Reconciled, System, clock};
+use crate::runtime::{Guarded, Observed, ReconcileError, Reconciled, System, clock};
 
 /// Longest kind in a message, in characters.
 const MAX_KIND: usize = 63;
+/// How long it is kept which clusters are upgraded: rollouts share the answer.
+pub const UPGRADES_KEPT: Duration = Duration::from_secs(10);
 
 /// The facts of one reconcile.
 pub struct Observation<'a> {
@@ -153,6 +161,17 @@ pub async fn members(
     }
     observation.whole = Some(whole);
     Ok(true)
+}
+
+/// The clusters that an active `ClusterGroupUpgrade` lists, with what to say of that.
+pub async fn active_upgrades(client: &Client) -> kube::Result<Arc<BTreeMap<String, String>>> {
+    // One that cannot be read is of one tenant: it is reported by the system that works on it, and holds up no rollout.
+    let active = |one: Guarded<UpgradeObject>| Ok(one.ok().map(|one| upgrading(&one)).unwrap_or_default());
+    match hub::list(&Api::all(client.clone()), &ListParams::default(), active).await {
+        // TALM is not installed, or not served to this controller.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(Arc::default()),
+        found => Ok(Arc::new(found?.into_iter().flatten().collect())),
+    }
 }
 
 /// The targets that the rollout selects.

@@ -5,21 +5,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use server::metrics::Declare as _;
+use shared::fdb::decide::Plan;
 
 use super::Label;
 use crate::runtime::Key;
-
-/// Suspended process groups of one cluster.
-#[derive(Default)]
-pub struct Holdings {
-    pub groups: usize,
-    /// Size of their volumes.
-    pub bytes: u64,
-    /// Groups whose suspension has expired, and that wait for their turn.
-    pub waiting: usize,
-    /// Released groups that the operator has not deleted yet.
-    pub undeleted: usize,
-}
 
 pub struct FdbMetrics {
     groups: Family<[Label<String>; 2], Gauge>,
@@ -43,13 +32,13 @@ impl FdbMetrics {
         }
     }
 
-    pub fn set(&self, cluster: &Key, held: &Holdings) {
+    pub fn set(&self, cluster: &Key, plan: &Plan) {
         let cluster = &labels(cluster);
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.groups.get_or_create(cluster).set(count(held.groups));
-        self.bytes.get_or_create(cluster).set(i64::try_from(held.bytes).unwrap_or(i64::MAX));
-        self.waiting.get_or_create(cluster).set(count(held.waiting));
-        self.undeleted.get_or_create(cluster).set(count(held.undeleted));
+        self.groups.get_or_create(cluster).set(count(plan.held));
+        self.bytes.get_or_create(cluster).set(i64::try_from(plan.held_bytes).unwrap_or(i64::MAX));
+        self.waiting.get_or_create(cluster).set(count(plan.waiting));
+        self.undeleted.get_or_create(cluster).set(count(plan.released));
     }
 
     pub fn released(&self, groups: usize) {

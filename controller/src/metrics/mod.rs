@@ -1,7 +1,7 @@
 //! The controller's metrics.
 
 mod cgu;
-pub mod fdb;
+mod fdb;
 mod hive;
 mod queue;
 mod rollout;

@@ -36,7 +36,7 @@ fn served() -> BTreeMap<String, BTreeSet<String>> {
     metrics.noticed("hive", "Any");
     metrics.judged("client", "approve", "any", 1);
     metrics.probed(true);
-    metrics.fdb.set(&target, &fdb::Holdings::default());
+    metrics.fdb.set(&target, &shared::fdb::decide::Plan::default());
     let condition = |type_: &str| Condition {
         type_: type_.to_owned(),
         last_transition_time: Some(Time(jiff::Timestamp::now())),

@@ -19,7 +19,6 @@ use shared::fdb::decide::{Facts, Plan, Turn, concerns, decide};
 use shared::fdb::suspension::Minimum;
 use tokio::time::Instant;
 
-use crate::metrics::fdb::Holdings;
 use crate::runtime::hub::key_of;
 use crate::runtime::{Acted, Done, Handle, Hub, Key, Observed, Reconciled, Settings, System, Target, clock};
 
@@ -129,9 +128,7 @@ impl System for Fdb {
         let changed = !plan.actions.is_empty();
         let holds = plan.held + plan.waiting + plan.released > 0 || plan.requeue.is_some() || changed;
         target.state.holds = holds;
-        let Plan { held: groups, held_bytes: bytes, waiting, released: undeleted, .. } = *plan;
-        let holdings = Holdings { groups, bytes, waiting, undeleted };
-        self.hub().metrics.fdb.set(&key_of(facts.cluster), &holdings);
+        self.hub().metrics.fdb.set(&key_of(facts.cluster), plan);
         let requeue = plan.requeue.map_or(HELD_PERIOD, |pause| pause.min(HELD_PERIOD));
         Ok(Done { requeue: holds.then_some(requeue), changed })
     }

@@ -107,29 +107,6 @@ pub struct Observation<'a> {
     written: Option<Box<Cluster>>,
     may_begin: bool,
     now: Timestamp,
-    limits: Limits,
-}
-
-impl Observation<'_> {
-    fn plan(&self) -> Plan {
-        let facts = decide::Facts {
-            cluster: self.cluster,
-            request: self.request,
-            forced: self.cluster.annotation(keys::FORCE) == Some("true"),
-            record: self.record.as_ref().and_then(Stored::readable),
-            unread: self.record.as_ref().and_then(|stored| stored.record.as_ref().err()).copied(),
-            preflight: self.findings.as_deref(),
-            control_plane: &self.seed.workloads,
-            numbers: numbers(&self.user),
-            cron_jobs: &self.seed.cron_jobs,
-            user: self.user.as_ref().map(|user| &user.machinery).map_err(String::as_str),
-            may_begin: self.may_begin,
-            unpause_refused: self.unpause_refused.as_deref(),
-            now: self.now,
-            limits: self.limits,
-        };
-        Plan { at_rest: decide::is_at_rest(&facts), ..decide::decide(&facts) }
-    }
 }
 
 impl System for Kkp {
@@ -165,8 +142,24 @@ impl System for Kkp {
         observe::observe(self, cluster, on_cluster, &mut target.state).await
     }
 
-    fn decide(&self, observation: &Observation<'_>) -> Plan {
-        observation.plan()
+    fn decide(&self, seen: &Observation<'_>) -> Plan {
+        let facts = decide::Facts {
+            cluster: seen.cluster,
+            request: seen.request,
+            forced: seen.cluster.annotation(keys::FORCE) == Some("true"),
+            record: seen.record.as_ref().and_then(Stored::readable),
+            unread: seen.record.as_ref().and_then(|stored| stored.record.as_ref().err()).copied(),
+            preflight: seen.findings.as_deref(),
+            control_plane: &seen.seed.workloads,
+            numbers: numbers(&seen.user),
+            cron_jobs: &seen.seed.cron_jobs,
+            user: seen.user.as_ref().map(|user| &user.machinery).map_err(String::as_str),
+            may_begin: seen.may_begin,
+            unpause_refused: seen.unpause_refused.as_deref(),
+            now: seen.now,
+            limits: self.settings.limits,
+        };
+        Plan { at_rest: decide::is_at_rest(&facts), ..decide::decide(&facts) }
     }
 
     async fn act(

@@ -102,7 +102,6 @@ pub async fn observe<'a>(
         written: None,
         may_begin,
         now: clock::now(),
-        limits: kkp.settings.limits,
     }))
 }
 

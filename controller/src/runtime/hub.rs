@@ -13,6 +13,7 @@ use kube::runtime::events::EventType;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use server::{Warnings, tenant};
 use shared::annotation::keys;
@@ -132,14 +133,20 @@ impl Hub {
         let written = if object.resource_version().is_some() {
             api.patch(&object.name_any(), &as_controller(), &Patch::Merge(object)).await
         } else {
-            let params = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
-            let request =
-                Requests::new(api.resource_url()).create(&params, serde_json::to_vec(object).unwrap_or_default());
-            self.client
-                .request(request.map_err(|error| WriteError::Failed(Box::new(kube::Error::BuildRequest(error))))?)
-                .await
+            self.create(api.resource_url(), object).await
         };
         written.and_then(read_back).map_err(|error| classify(error, Moved::Unknown))
+    }
+
+    /// Posts an object to this path, and reads the answer as a `T`.
+    ///
+    /// # Errors
+    /// When it is not created, or the outcome is unknown.
+    pub async fn create<T: DeserializeOwned>(&self, path: &str, object: &(impl Serialize + Sync)) -> kube::Result<T> {
+        let params = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
+        let text = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let request = Requests::new(path).create(&params, text).map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
     }
 
     /// Deletes an object as it was read: one of another UID or version stays. That it is gone already is no error.

@@ -4,17 +4,15 @@ use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::core::{Request as Requests, Status};
+use kube::api::{DeleteParams, ListParams};
+use kube::core::Status;
 use kube::{Api, Resource};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use shared::guarded::Named;
 use shared::read::Foreign;
 
 use super::Upgrades;
-use crate::runtime::hub::as_controller;
-use crate::runtime::{Guarded, Hub, Key, ReconcileError, Reconciled, System as _};
+use crate::runtime::{Guarded, Key, ReconcileError, Reconciled, System as _};
 
 pub(super) trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug {}
 
@@ -36,17 +34,6 @@ pub(super) fn lead(upgrades: &Upgrades) -> Reconciled<()> {
     upgrades.hub().lead().map_err(ReconcileError::write("governance"))
 }
 
-/// Posts an object, and reads the answer as a `T`.
-pub(super) async fn post<K: Resource<DynamicType = ()>, T: DeserializeOwned>(
-    hub: &Hub,
-    namespace: Option<&str>,
-    object: &Value,
-) -> kube::Result<T> {
-    let created = PostParams { field_manager: as_controller().field_manager, ..PostParams::default() };
-    let request = Requests::new(K::url_path(&(), namespace)).create(&created, object.to_string().into_bytes());
-    hub.client.request(request.map_err(kube::Error::BuildRequest)?).await
-}
-
 /// `None`: an object of its name exists already, or its namespace or kind does not.
 pub(super) async fn create<K: Foreign + Resource<DynamicType = ()>>(
     upgrades: &Upgrades,
@@ -55,7 +42,8 @@ pub(super) async fn create<K: Foreign + Resource<DynamicType = ()>>(
     lead(upgrades)?;
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let what = format!("{} {}/{}", K::kind(&()), text("namespace"), text("name"));
-    match post::<K, Guarded<K>>(upgrades.hub(), Some(text("namespace")), object).await {
+    let path = K::url_path(&(), Some(text("namespace")));
+    match upgrades.hub().create::<Guarded<K>>(&path, object).await {
         Ok(written) => Ok(Some(written)),
         Err(kube::Error::Api(status)) if status.is_already_exists() || is_gone(&K::kind(&()), &status) => Ok(None),
         // A 404 on a write would count as a lost race, which is retried at once.

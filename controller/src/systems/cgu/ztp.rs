@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::Upgrades;
-use super::api::{post, reference};
+use super::api::reference;
 use crate::runtime::backoff::{Backoff, Streak};
 use crate::runtime::events::EventOnce;
 use crate::runtime::{Key, System};
@@ -94,13 +94,14 @@ async fn create_missing(upgrades: &Upgrades, warned: &mut BTreeMap<String, Event
 async fn create(upgrades: &Upgrades, object: &Value) -> kube::Result<()> {
     let hub = upgrades.hub();
     hub.lead().map_err(|error| kube::Error::Service(Box::new(error)))?;
-    let first = || post::<ClusterGroupUpgrade, IgnoredAny>(hub, Some(NAMESPACE), object);
+    let path = ClusterGroupUpgrade::url_path(&(), Some(NAMESPACE));
+    let first = || hub.create::<IgnoredAny>(&path, object);
     match first().await {
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
         created => return created.map(drop),
     }
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
-    match post::<Namespace, IgnoredAny>(hub, None, &namespace).await {
+    match hub.create::<IgnoredAny>(&Namespace::url_path(&(), None), &namespace).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => {}
         created => drop(created?),
     }

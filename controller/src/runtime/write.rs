@@ -27,13 +27,11 @@ pub enum WriteError {
 impl WriteError {
     /// The API server's words, if it refuses the write.
     pub fn refusal(&self) -> Option<String> {
-        match self {
-            Self::Refused(source) => match &**source {
-                kube::Error::Api(status) => Some(status.message.clone()),
-                other => Some(other.to_string()),
-            },
-            _ => None,
-        }
+        let Self::Refused(source) = self else { return None };
+        Some(match &**source {
+            kube::Error::Api(status) => status.message.clone(),
+            other => other.to_string(),
+        })
     }
 
     /// The class of a failure whose write was to the target itself.

@@ -191,7 +191,11 @@ async fn call_while_wanted(
     verb: Verb,
     ids: &[String],
 ) -> Reconciled<Result<Outcome, CloudError>> {
-    let mut call = std::pin::pin!(call(hive, wanted, verb, ids));
+    let call = async {
+        let (driver, target) = hive.clouds.of(wanted).await?;
+        driver.advance(&target, verb, ids).await
+    };
+    let mut call = std::pin::pin!(call);
     loop {
         tokio::select! {
             outcome = &mut call => return Ok(outcome),
@@ -201,11 +205,6 @@ async fn call_while_wanted(
             return Err(outdated());
         }
     }
-}
-
-async fn call(hive: &Hive, cluster: &ClusterDeployment, verb: Verb, ids: &[String]) -> Result<Outcome, CloudError> {
-    let (driver, target) = hive.clouds.of(cluster).await?;
-    driver.advance(&target, verb, ids).await
 }
 
 /// Lets the driver remove what a transition left behind, once every Machine names its instance. The next list shows what

@@ -135,12 +135,8 @@ async fn ask(rollouts: &Rollouts, claim: &Mark, answers: &mut HashMap<String, An
 /// Whether an answer says that the object of this name does not exist. An API server that does not serve the kind yet
 /// names no object.
 fn names_missing(error: &kube::Error, name: &str) -> bool {
-    match error {
-        kube::Error::Api(status) => {
-            status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
-        }
-        _ => false,
-    }
+    let kube::Error::Api(status) = error else { return false };
+    status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
 }
 
 #[cfg(test)]

@@ -247,12 +247,10 @@ async fn write(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, patch: 
 
 /// The API server's words, if it will refuse this write again: a webhook, a policy, a schema, missing rights.
 fn refusal(error: &WriteError) -> Option<String> {
-    error.refusal().or_else(|| match error {
-        WriteError::Failed(source) => match &**source {
-            kube::Error::Api(status) if refuses(status.code) => Some(sanitize_to(&status.message, MAX_REASON)),
-            _ => None,
-        },
-        _ => None,
+    error.refusal().or_else(|| {
+        let WriteError::Failed(source) = error else { return None };
+        let kube::Error::Api(status) = &**source else { return None };
+        refuses(status.code).then(|| sanitize_to(&status.message, MAX_REASON))
     })
 }
 

@@ -4,8 +4,8 @@
 //! A schedule creates rollouts as a `CronJob` creates Jobs. The name of a rollout says which schedule and which edge it is
 //! of, so that no two leaders create two; the status has the last edge.
 
-mod calendars;
 mod governance;
+mod reading;
 mod report;
 mod workloads;
 
@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fair::{Charge, Consumer};
 use futures::future::select_all;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -26,17 +25,15 @@ use shared::power::Power;
 use shared::rollout::api::{PowerRollout, TargetName};
 use shared::schedule::admission::policy;
 use shared::schedule::api::{POWER_SCHEDULE, Schedule, WORKLOADS};
-use shared::schedule::calendar::Holiday;
 use shared::schedule::decide::{By, Decision, Facts, Hold, decide};
 use shared::schedule::rollout::{name, rollout};
-use shared::schedule::timetable::{Edge, Timetable};
+use shared::schedule::timetable::Edge;
 use shared::schedule::workloads::no_rights;
 use shared::text::{sanitize_chain, sanitize_to};
-use tokio::time::Instant;
 use tracing::info;
 
-use self::calendars::Calendars;
 pub use self::governance::{Governance, ScheduledRollouts};
+use self::reading::{CALENDARS_KEPT, KeptReading, Reading};
 use self::workloads::{Carried, Work};
 use super::guard::{Kept, PolicyGuard};
 use crate::fleet::FleetKind;
@@ -46,14 +43,10 @@ use crate::runtime::{
     WriteError, clock,
 };
 
-/// How often calendars are read again.
-const CALENDARS_KEPT: Duration = Duration::from_mins(10);
 /// How often it is checked whether an edge still cannot be acted on.
 const BLOCKED: Duration = Duration::from_secs(10);
 /// Changes of targets within this time are one change.
 const DEBOUNCE: Duration = Duration::from_secs(1);
-/// Why a calendar is not read.
-const FULL: &str = "found no memory left for the calendars of this namespace, must have fewer days: shorten them";
 /// Longest reason why nothing happens, in characters.
 const MAX_BLOCKED: usize = 512;
 
@@ -124,37 +117,10 @@ impl<S: Schedule + Object> Schedules<S> {
 pub struct TargetState {
     /// What was read, with its calendars.
     read: Option<KeptReading>,
-    /// What the days of its calendars take.
-    memory: Option<Charge>,
     /// The work on workloads at an edge.
     work: Option<Work>,
     /// Whether this controller may change workloads.
     rights: Kept<bool>,
-}
-
-/// A generation of a schedule as it was read.
-struct KeptReading {
-    generation: Option<i64>,
-    at: Instant,
-    /// The next edge then. Calendars are read again before it is acted on: they may have changed.
-    until: Option<Timestamp>,
-    reading: Reading,
-}
-
-impl KeptReading {
-    fn is_current(&self, schedule: &impl Schedule, now: Timestamp) -> bool {
-        let is_fresh = || self.at.elapsed() < CALENDARS_KEPT && self.until.is_none_or(|edge| now < edge);
-        self.generation == schedule.meta().generation && (schedule.spec().calendars.is_empty() || is_fresh())
-    }
-}
-
-/// A schedule as it was read.
-#[derive(Clone)]
-struct Reading {
-    /// Ready to answer, without calendars that cannot be read; none if its spec cannot be read.
-    timetable: Option<Arc<Timetable>>,
-    /// What cannot be read, and why.
-    fault: Option<String>,
 }
 
 /// The facts of one reconcile.
@@ -200,20 +166,7 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
             return Ok(Observed::Rest(None));
         }
         let now = clock::now();
-        let reading = if let Some(kept) = target.state.read.as_ref().filter(|kept| kept.is_current(schedule, now)) {
-            kept.reading.clone()
-        } else {
-            let uid = schedule.uid().unwrap_or_default();
-            let memory = self.hub().memory.of(Consumer::new(&self.tenant(schedule), uid));
-            target.state.memory = None; // what was read before
-            let memory = target.state.memory.insert(memory.charge());
-            let reading = self.read(schedule, memory).await?;
-            let until =
-                reading.timetable.as_ref().and_then(|timetable| timetable.next(now, 1).first().map(|edge| edge.at));
-            let (generation, at) = (schedule.meta().generation, Instant::now());
-            target.state.read = Some(KeptReading { generation, at, until, reading: reading.clone() });
-            reading
-        };
+        let reading = self.reading(schedule, &mut target.state.read, now).await?;
         let annotation = |key: &str| schedule.annotations().get(key).filter(|value| !value.is_empty());
         let author = annotation(keys::REQUESTED_BY).map(String::as_str);
         let author = author.zip(annotation(keys::REQUESTED_AT).and_then(|text| format::time(text)));
@@ -352,38 +305,11 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
 }
 
 impl<S: Schedule + Object> Schedules<S> {
-    /// Reads the calendars of a schedule, and makes it ready to answer.
-    async fn read(&self, schedule: &S, memory: &mut Charge) -> Reconciled<Reading> {
-        let namespace = schedule.namespace().unwrap_or_else(|| self.namespace.clone());
-        let calendars = Calendars { hub: &self.handle.hub, namespace: &namespace };
-        let (mut lines, mut fault) = (Vec::new(), None);
-        for (index, reference) in schedule.spec().calendars.iter().enumerate() {
-            let read = calendars.read(reference).await?;
-            let read = read.and_then(|read| memory.spend(size_of(&read)).map(|()| read).map_err(|_| FULL.to_owned()));
-            lines.push(read.unwrap_or_else(|why| {
-                fault.get_or_insert(format!("spec.calendars[{index}]: {why}"));
-                Vec::new()
-            }));
-        }
-        Ok(match Timetable::of(schedule.spec(), &lines) {
-            Ok(timetable) => Reading { timetable: Some(Arc::new(timetable)), fault },
-            Err(faults) => {
-                let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-                Reading { timetable: None, fault: Some(sanitize_to(&faults.join("; "), MAX_BLOCKED)) }
-            }
-        })
-    }
-
     /// Whether the rollout of this name is of this schedule.
     async fn is_ours(&self, schedule: &S, wanted: &PowerRollout) -> Reconciled<bool> {
         let found = self.handle.hub.find(wanted).await.map_err(ReconcileError::read("the rollout of the edge"))?;
         Ok(found.is_some_and(|found| is_ours(schedule, &found)))
     }
-}
-
-/// What the days of a calendar take, in bytes.
-fn size_of(lines: &[Holiday]) -> usize {
-    lines.iter().map(|line| 2 * std::mem::size_of::<Holiday>() + line.reason.len()).sum()
 }
 
 fn is_ours(schedule: &impl Schedule, rollout: &PowerRollout) -> bool {

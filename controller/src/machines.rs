@@ -11,9 +11,8 @@ use shared::spoke::kinds::{MACHINE_NAMESPACE, Machine};
 use shared::text::sanitize;
 use tracing::info;
 
-use crate::runtime::hub::as_controller;
 use crate::runtime::{Moved, ReconcileError, classify};
-use crate::spoke::reader::{SpokeClient, is_not_there};
+use crate::spoke::reader::{SpokeClient, if_there};
 use fair::ChargedValue;
 
 /// Annotation in which the machine API of OpenStack keeps the ID of a Machine's server.
@@ -91,12 +90,11 @@ async fn rename_one(spoke: &SpokeClient, rename: &Rename<'_>) -> kube::Result<()
             "metadata": {"resourceVersion": metadata.resource_version, "annotations": {RESOURCE_ID: id}},
             "spec": {"providerID": provider_id},
         });
-        spoke.patch::<Machine>(namespace, name, &as_controller(), &Patch::Merge(named)).await?;
+        spoke.patch::<Machine>(namespace, name, &Patch::Merge(named)).await?;
     }
     if *is_failed {
         let revived = json!({"status": {"phase": "Provisioned", "errorMessage": null, "errorReason": null}});
-        let patch = Patch::Merge(revived);
-        spoke.patch_subresource::<Machine>(namespace, "status", name, &as_controller(), &patch).await?;
+        spoke.patch_subresource::<Machine>(namespace, "status", name, &Patch::Merge(revived)).await?;
     }
     Ok(())
 }
@@ -107,11 +105,7 @@ async fn machines(
     params: &ListParams,
     what: &'static str,
 ) -> Result<Option<ChargedValue<Vec<Machine>>>, ReconcileError> {
-    match spoke.list::<Machine>(Some(MACHINE_NAMESPACE), params, what).await {
-        Ok(machines) => Ok(Some(machines)),
-        Err(error) if is_not_there(&error) => Ok(None),
-        Err(error) => Err(ReconcileError::list(what)(error)),
-    }
+    if_there(spoke.list(Some(MACHINE_NAMESPACE), params, what).await).map_err(ReconcileError::list(what))
 }
 
 async fn replace_one(spoke: &SpokeClient, Machine { metadata, .. }: &Machine) -> kube::Result<()> {
@@ -120,7 +114,7 @@ async fn replace_one(spoke: &SpokeClient, Machine { metadata, .. }: &Machine) ->
         "resourceVersion": metadata.resource_version,
         "annotations": {EXCLUDE_NODE_DRAINING: "true"},
     }});
-    spoke.patch::<Machine>(Some(MACHINE_NAMESPACE), &metadata.name, &as_controller(), &Patch::Merge(mark)).await?;
+    spoke.patch::<Machine>(Some(MACHINE_NAMESPACE), &metadata.name, &Patch::Merge(mark)).await?;
     let this_one = Preconditions { uid: Some(metadata.uid.clone()), ..Preconditions::default() };
     let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
     spoke.delete::<Machine>(Some(MACHINE_NAMESPACE), &metadata.name, &params).await

@@ -20,8 +20,7 @@ use super::{
     Approval, Approvals, BOOTSTRAPPER, Cluster, Csr, Decision, ENTRY_BYTES, Kind, Limits, Machine, SETTLE, Verdict,
     Window, approved, decide, is_stale, is_undecided, settled, validity,
 };
-use crate::runtime::hub::as_controller;
-use crate::spoke::reader::{MOST, SpokeClient, is_not_there};
+use crate::spoke::reader::{MOST, SpokeClient, if_there};
 
 /// For how long after a wake requests are approved: kubelets ask for their serving certificates when all Nodes are
 /// Ready already.
@@ -214,11 +213,8 @@ fn remember(approved: &mut Approvals, decision: &Decision<'_>, now: Timestamp, c
 async fn cluster(client: &SpokeClient) -> Result<(Cluster, Vec<ChargeGuard>), PassError> {
     let all = ListParams::default();
     let machines = async {
-        match client.list::<kinds::Machine>(Some(MACHINE_NAMESPACE), &all, "Machines").await {
-            Ok(machines) => Ok(Some(machines)),
-            Err(error) if is_not_there(&error) => Ok(None),
-            Err(error) => Err(failed("Machines")(error)),
-        }
+        let machines = client.list::<kinds::Machine>(Some(MACHINE_NAMESPACE), &all, "Machines").await;
+        if_there(machines).map_err(failed("Machines"))
     };
     let nodes = async { client.list::<NodeName>(None, &all, "Nodes").await.map_err(failed("Nodes")) };
     let (nodes, machines) = futures::try_join!(nodes, machines)?;
@@ -280,8 +276,8 @@ async fn approve(client: &SpokeClient, csr: &Csr, now: Timestamp) -> &'static st
     };
     let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": csr.resource_version});
     let Ok(patch) = serde_json::from_value(json!([test, add])) else { return "refused" };
-    let (params, patch) = (as_controller(), Patch::Json::<()>(patch));
-    let written = client.patch_subresource::<CertificateRequest>(None, "approval", &csr.name, &params, &patch).await;
+    let patch = Patch::Json::<()>(patch);
+    let written = client.patch_subresource::<CertificateRequest>(None, "approval", &csr.name, &patch).await;
     let Err(error) = written else { return MATCHED };
     debug!(csr = sanitize(&csr.name), error = sanitize_chain(&error), "not approved");
     failure(&error)

@@ -7,17 +7,15 @@ use shared::hive::preflight::{Part, WebhookObservation};
 use shared::spoke::kinds::{Kind, Metadata, MutatingWebhooks, Namespace, ValidatingWebhooks, Webhook};
 use shared::text::sanitize;
 
-use super::reader::{SpokeClient, is_not_there};
+use super::reader::{SpokeClient, if_there};
 use fair::{ChargeGuard, ChargedValue};
 
 /// A missing object is not an error; any other failure is reported in one line.
 pub fn part<T>(result: kube::Result<T>) -> Part<T> {
-    match result {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if is_not_there(&error) => Ok(None),
-        Err(kube::Error::Api(status)) => Err(sanitize(&format_args!("{}: {}", status.code, status.message))),
-        Err(error) => Err(sanitize(&error)),
-    }
+    if_there(result).map_err(|error| match error {
+        kube::Error::Api(status) => sanitize(&format_args!("{}: {}", status.code, status.message)),
+        other => sanitize(&other),
+    })
 }
 
 /// What was read, and what it is charged as long as anything of it is in use.

@@ -12,7 +12,7 @@ use axum::body::{Body, BodyDataStream, Bytes};
 use futures::TryStreamExt as _;
 use http::{Request, Response, StatusCode};
 use kube::Client;
-use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, GetParams, ListParams, Patch};
 use kube::core::{Request as Requests, Status};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -21,8 +21,9 @@ use shared::spoke::kinds::Kind;
 use tokio::time::timeout;
 
 pub use self::events::{Listing, events};
-pub use self::pages::{MOST, is_not_there};
+pub use self::pages::{MOST, if_there, is_not_there};
 use self::refused::RefusedPaths;
+use crate::runtime::hub::as_controller;
 use fair::{Charge, ChargedValue, ConsumerMemory, MemoryFull};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -95,7 +96,7 @@ impl SpokeClient {
         self.write(Request::get("/version").body(Vec::new()).map_err(kube::core::request::Error::BuildRequest)).await
     }
 
-    /// Patches an object.
+    /// Patches an object under our name.
     ///
     /// # Errors
     /// When the spoke refuses.
@@ -103,13 +104,12 @@ impl SpokeClient {
         &self,
         namespace: Option<&str>,
         name: &str,
-        params: &PatchParams,
         patch: &Patch<impl Serialize>,
     ) -> kube::Result<()> {
-        self.write(requests::<K>(namespace).patch(name, params, patch)).await
+        self.write(requests::<K>(namespace).patch(name, &as_controller(), patch)).await
     }
 
-    /// Patches a subresource of an object.
+    /// Patches a subresource of an object under our name.
     ///
     /// # Errors
     /// When the spoke refuses.
@@ -118,10 +118,9 @@ impl SpokeClient {
         namespace: Option<&str>,
         subresource: &str,
         name: &str,
-        params: &PatchParams,
         patch: &Patch<impl Serialize>,
     ) -> kube::Result<()> {
-        self.write(requests::<K>(namespace).patch_subresource(subresource, name, params, patch)).await
+        self.write(requests::<K>(namespace).patch_subresource(subresource, name, &as_controller(), patch)).await
     }
 
     /// Deletes an object.

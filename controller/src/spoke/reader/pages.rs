@@ -69,6 +69,17 @@ pub fn is_not_there(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
+/// What was asked for, if it is there.
+///
+/// # Errors
+/// Any other failure.
+pub fn if_there<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Err(error) if is_not_there(&error) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 async fn gather<T, F>(
     params: &ListParams,
     what: &str,

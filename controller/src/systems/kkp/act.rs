@@ -25,7 +25,7 @@ use super::{Kkp, Observation, patches, seed};
 use crate::runtime::hub::as_controller;
 use crate::runtime::{Class, Guarded, ReconcileError, Reconciled, System, Target, WriteError};
 use crate::spoke::failure;
-use crate::spoke::reader::{SpokeClient, is_not_there};
+use crate::spoke::reader::{SpokeClient, if_there};
 
 /// Writes that are under way at once for one cluster.
 const CONCURRENT_WRITES: usize = 8;
@@ -196,12 +196,9 @@ impl Seed<'_> {
     /// Backups go on when KKP sees a change of their configuration (row 17).
     async fn touch_backups(&self, touched: Value) -> Reconciled<()> {
         let (group, kind) = ("kubermatic.k8c.io", "EtcdBackupConfig");
-        let found = match hub::list(&self.api(group, kind), &ListParams::default(), |one| Ok(one.name_any())).await {
-            Ok(found) => found,
-            Err(error) if is_not_there(&error) => return Ok(()),
-            Err(error) => return Err(ReconcileError::list("EtcdBackupConfigs")(error)),
-        };
-        for name in found {
+        let found = hub::list(&self.api(group, kind), &ListParams::default(), |one| Ok(one.name_any())).await;
+        let found = if_there(found).map_err(ReconcileError::list("EtcdBackupConfigs"))?;
+        for name in found.unwrap_or_default() {
             self.write(group, kind, &name, touched.clone()).await?;
         }
         Ok(())
@@ -224,16 +221,14 @@ impl<'a> User<'a> {
     }
 
     fn done(kind: &str, object: &str, result: kube::Result<()>) -> Reconciled<()> {
-        match result {
-            Err(error) if !is_not_there(&error) => Err(not_done(&format!("{kind} {object}"), failure(&error))),
-            _ => Ok(()),
-        }
+        let done = if_there(result).map(drop);
+        done.map_err(|error| not_done(&format!("{kind} {object}"), failure(&error)))
     }
 
     async fn write<K: Kind>(&self, kind: &str, object: &str, patch: Value) -> Reconciled<()> {
         lead(self.kkp)?;
         let (namespace, name) = parts(object);
-        Self::done(kind, object, self.client.patch::<K>(namespace, name, &as_controller(), &Patch::Merge(patch)).await)
+        Self::done(kind, object, self.client.patch::<K>(namespace, name, &Patch::Merge(patch)).await)
     }
 
     async fn write_all<K: Kind>(&self, kind: &str, names: &[String], patch: impl Fn(&str) -> Value) -> Reconciled<()> {

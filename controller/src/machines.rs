@@ -46,7 +46,7 @@ pub async fn replace(
                 info!(machine = name, "spot Machine replaced: its instance is gone");
                 replaced.push(name);
             }
-            Err(source) if is(&source, 404) || is(&source, 409) => {} // already deleted or changed
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {} // already deleted or changed
             Err(source) => {
                 failed = Some(not_written(&sanitize(name), source));
             }
@@ -118,8 +118,4 @@ async fn replace_one(spoke: &SpokeClient, Machine { metadata, .. }: &Machine) ->
     let this_one = Preconditions { uid: Some(metadata.uid.clone()), ..Preconditions::default() };
     let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
     spoke.delete::<Machine>(Some(MACHINE_NAMESPACE), &metadata.name, &params).await
-}
-
-fn is(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
 }

@@ -32,10 +32,8 @@ const NOT_LEADER: std::ops::Range<u64> = 500..1_500;
 /// Requeue delay of a reconcile whose desired state changed while it ran.
 const OUTDATED: Duration = Duration::from_millis(100);
 
-/// Event reasons.
+/// Event reason.
 const INTERNAL_ERROR: &str = "InternalError";
-const WRITE_REFUSED: &str = "WriteRefused";
-const UNREADABLE: &str = "Unreadable";
 
 /// Reconciles the targets of one system.
 pub(super) struct Reconciler<S: System> {
@@ -83,7 +81,7 @@ impl<S: System> Reconciler<S> {
                 let (cluster, error) = (full_name(&*watched), sanitize(&unreadable.error));
                 warn!(system = S::NAME, cluster, error, "object malformed: ignored until it changes");
                 let note = format!("the controller cannot read this object, and ignores it until it changes: {error}");
-                self.handle.publish(&*watched, EventType::Warning, UNREADABLE, &note).await;
+                self.handle.publish(&*watched, EventType::Warning, "Unreadable", &note).await;
                 None
             }
         };
@@ -237,7 +235,7 @@ impl<S: System> Reconciler<S> {
         let cluster = full_name(object);
         let panicked = error.class() == Class::Panicked;
         let (backoff, reason) =
-            if panicked { (PANIC_BACKOFF, INTERNAL_ERROR) } else { (REFUSED_BACKOFF, WRITE_REFUSED) };
+            if panicked { (PANIC_BACKOFF, INTERNAL_ERROR) } else { (REFUSED_BACKOFF, "WriteRefused") };
         let pause = entry.hold.next(object, backoff);
         let note = if let Some(Panic { message }) = error.cause() {
             format!(

@@ -13,7 +13,8 @@ use shared::kkp::decide::{MachineDeployment, Machinery, Quota};
 use shared::spoke::SpokeError;
 use shared::spoke::fields::TOKEN_OF;
 use shared::spoke::kinds::{
-    self, BootstrapToken, Event, Job, KkpMachine, Lease, MachineSet, Node, PersistentVolume, Service, VolumeAttachment,
+    self, BootstrapToken, Event, Job, KkpMachine, Lease, MachineSet, NODE_LEASES, Node, PersistentVolume, Service,
+    VolumeAttachment,
 };
 use shared::text::sanitize;
 
@@ -36,8 +37,6 @@ const KUBE_SYSTEM: &str = "kube-system";
 const TOKEN_VALID: SignedDuration = SignedDuration::from_mins(5);
 /// Webhooks and sets of Machines that are named.
 const MOST_NAMED: usize = 100;
-/// Namespace of the kubelets' Leases.
-const LEASES: &str = "kube-node-lease";
 
 /// The client of a user cluster, and the version of the Secret that it was made of.
 pub struct Cached {
@@ -100,7 +99,7 @@ async fn read(client: &SpokeClient, part: &Part) -> kube::Result<(Machinery, Opt
         let found = tokio::try_join!(
             client.list::<kinds::Pod>(None, &all, "Pods"),
             client.list::<VolumeAttachment>(None, &all, "VolumeAttachments"),
-            client.list::<Lease>(Some(LEASES), &all, "Leases"),
+            client.list::<Lease>(Some(NODE_LEASES), &all, "Leases"),
         );
         found.map(Some)
     };

@@ -75,9 +75,6 @@ pub trait System: Send + Sync + Sized + 'static {
     /// Limits and times.
     const SETTINGS: Settings;
 
-    /// The hub, through which everything is written.
-    fn hub(&self) -> &Hub;
-
     /// Targets of one tenant that are reconciled at once, where a flag sets it.
     fn concurrency(&self) -> u16 {
         Self::SETTINGS.concurrency
@@ -152,8 +149,8 @@ pub trait System: Send + Sync + Sized + 'static {
     }
 
     /// Counts a reconcile that has ended.
-    fn measured(&self, outcome: &'static str, took: Duration) {
-        self.hub().metrics.reconciled(Self::NAME, outcome, took);
+    fn measured(&self, hub: &Hub, outcome: &'static str, took: Duration) {
+        hub.metrics.reconciled(Self::NAME, outcome, took);
     }
 
     /// Watches whatever else calls for reconciles, and asks for them with [`Handle::trigger`]. Runs for one term of

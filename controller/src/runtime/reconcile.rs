@@ -143,7 +143,7 @@ impl<S: System> Reconciler<S> {
         if gone || !self.targets.put(key, entry) {
             self.gone(key); // during the reconcile, which may have counted it once more
         }
-        self.system.measured(outcome, started.elapsed());
+        self.system.measured(&self.handle.hub, outcome, started.elapsed());
         requeue
     }
 

@@ -57,10 +57,6 @@ impl System for Puppet {
         retry: 2_000..2_001,
     };
 
-    fn hub(&self) -> &Hub {
-        &self.handle.hub
-    }
-
     async fn observe<'a>(
         &self,
         object: &'a ConfigMap,
@@ -102,7 +98,7 @@ impl System for Puppet {
                     {"op": "test", "path": "/metadata/resourceVersion", "value": version},
                     {"op": "add", "path": "/status", "value": {"said": "done"}},
                 ]);
-                let written = self.hub().patch_status(*object, patch).await.map_err(ReconcileError::status)?;
+                let written = self.handle.hub.patch_status(*object, patch).await.map_err(ReconcileError::status)?;
                 target.wrote(&written);
                 Ok(Acted::Changed)
             }

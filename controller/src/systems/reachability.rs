@@ -57,10 +57,6 @@ impl System for Reachability {
     // The timeout is for two probes, two reads of the kubeconfig and a write.
     const SETTINGS: Settings = Settings { concurrency: 256, retry: 5_000..10_000, ..Settings::OWN };
 
-    fn hub(&self) -> &Hub {
-        &self.handle.hub
-    }
-
     async fn observe<'a>(
         &self,
         cluster: &'a Self::Object,
@@ -74,7 +70,7 @@ impl System for Reachability {
                 return Ok(Observed::Rest(Some(Duration::from_millis(rand::random_range(2_000..10_000)))));
             }
             let answer = probe(self, cluster, ask.url).await?;
-            self.hub().metrics.probed(answer.is_ok());
+            self.handle.hub.metrics.probed(answer.is_ok());
             facts.answered(ask.url, answer, clock::now());
             state.tried = facts.tried;
         }
@@ -91,14 +87,14 @@ impl System for Reachability {
         let jittered = |pause: Duration| pause.mul_f64(rand::random_range(1.0..1.1)) + Duration::from_millis(20);
         let requeue = plan.requeue.map(jittered);
         let Some(patch) = plan.patch(cluster, seen.now) else { return Ok(Done { requeue, changed: false }) };
-        let written = self.hub().patch_status(cluster, patch).await.map_err(ReconcileError::status)?;
+        let written = self.handle.hub.patch_status(cluster, patch).await.map_err(ReconcileError::status)?;
         target.wrote(&written);
         log_change(cluster, &written);
         Ok(Done { requeue, changed: true })
     }
 
     /// Its reconciles are not counted among those of power states.
-    fn measured(&self, _: &'static str, _: Duration) {}
+    fn measured(&self, _: &Hub, _: &'static str, _: Duration) {}
 }
 
 /// Logs what a write has changed.
@@ -113,7 +109,7 @@ fn log_change(before: &ClusterDeployment, after: &ClusterDeployment) {
 /// Asks an API server for its version: one small request, which every API server answers to its administrator.
 async fn probe(reachability: &Reachability, cluster: &ClusterDeployment, url: Url) -> Reconciled<Answer> {
     let route = Route { url: url_override(cluster).filter(|_| url == Url::Primary), ip: ip_override(cluster) };
-    let kubeconfig = match kubeconfig::read(&reachability.hub().client, cluster).await {
+    let kubeconfig = match kubeconfig::read(&reachability.handle.hub.client, cluster).await {
         Ok((kubeconfig, _)) => kubeconfig,
         Err(SpokeError::Kubeconfig(why)) => return Ok(Err(why)),
         Err(error) => return Err(ReconcileError::spoke("read the kubeconfig")(error)),

@@ -17,7 +17,7 @@ use super::api::{create, delete_all, lead, unless_absent};
 use super::index::PLACEMENTS;
 use super::{Upgrades, views};
 use crate::runtime::hub::{as_controller, key_of};
-use crate::runtime::{Guarded, ReconcileError, Reconciled, System};
+use crate::runtime::{Guarded, ReconcileError, Reconciled};
 
 /// Requests in flight.
 const CONCURRENT: usize = 16;
@@ -90,7 +90,7 @@ async fn select(upgrades: &Upgrades, names: &Names, clusters: &[String]) -> Reco
     lead(upgrades)?;
     let selector = json!({ "labelSelector": { "matchExpressions": [objects::match_names(clusters)] } });
     let patch = json!({ "spec": { "predicates": [{ "requiredClusterSelector": selector }] } });
-    let api: Api<Guarded<PlacementObject>> = Api::namespaced(upgrades.hub().client.clone(), &names.namespace);
+    let api: Api<Guarded<PlacementObject>> = Api::namespaced(upgrades.handle.hub.client.clone(), &names.namespace);
     let written = api.patch(&names.actual, &as_controller(), &Patch::Merge(&patch)).await;
     let written =
         written.map_err(ReconcileError::unversioned(format!("Placement {}/{}", names.namespace, names.actual)))?;
@@ -164,7 +164,7 @@ async fn update_cluster(upgrades: &Upgrades, facts: &Facts<'_>, cluster: &str, i
     }
     lead(upgrades)?;
     let patch = json!({ "metadata": { "labels": labels, "annotations": annotations } });
-    let api: Api<Guarded<Named<ManagedClusterObject>>> = Api::all(upgrades.hub().client.clone());
+    let api: Api<Guarded<Named<ManagedClusterObject>>> = Api::all(upgrades.handle.hub.client.clone());
     let written = api.patch(cluster, &as_controller(), &Patch::Merge(&patch)).await;
     unless_absent(written, || format!("ManagedCluster {cluster}")).map(drop)
 }

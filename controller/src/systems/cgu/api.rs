@@ -12,7 +12,7 @@ use shared::guarded::Named;
 use shared::read::Foreign;
 
 use super::Upgrades;
-use crate::runtime::{Guarded, Key, ReconcileError, Reconciled, System as _};
+use crate::runtime::{Guarded, Key, ReconcileError, Reconciled};
 
 pub(super) trait Namespaced: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug {}
 
@@ -31,7 +31,7 @@ pub(super) fn reference<K: Resource<DynamicType = ()>>((namespace, name): Key, u
 }
 
 pub(super) fn lead(upgrades: &Upgrades) -> Reconciled<()> {
-    upgrades.hub().lead().map_err(ReconcileError::write("governance"))
+    upgrades.handle.hub.lead().map_err(ReconcileError::write("governance"))
 }
 
 /// `None`: an object of its name exists already, or its namespace or kind does not.
@@ -43,7 +43,7 @@ pub(super) async fn create<K: Foreign + Resource<DynamicType = ()>>(
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     let what = format!("{} {}/{}", K::kind(&()), text("namespace"), text("name"));
     let path = K::url_path(&(), Some(text("namespace")));
-    match upgrades.hub().create::<Guarded<K>>(&path, object).await {
+    match upgrades.handle.hub.create::<Guarded<K>>(&path, object).await {
         Ok(written) => Ok(Some(written)),
         Err(kube::Error::Api(status)) if status.is_already_exists() || is_gone(&K::kind(&()), &status) => Ok(None),
         // A 404 on a write would count as a lost race, which is retried at once.
@@ -65,7 +65,7 @@ fn is_gone(kind: &str, status: &Status) -> bool {
 /// Deletes an object of a cluster, if it exists.
 pub(super) async fn delete<K: Namespaced>(upgrades: &Upgrades, cluster: &str, name: &str) -> Reconciled<()> {
     lead(upgrades)?;
-    let api: Api<Guarded<Named<K>>> = Api::namespaced(upgrades.hub().client.clone(), cluster);
+    let api: Api<Guarded<Named<K>>> = Api::namespaced(upgrades.handle.hub.client.clone(), cluster);
     let deleted = api.delete(name, &DeleteParams::default()).await;
     unless_absent(deleted, || format!("{} {cluster}/{name}", K::kind(&()))).map(drop)
 }
@@ -73,7 +73,7 @@ pub(super) async fn delete<K: Namespaced>(upgrades: &Upgrades, cluster: &str, na
 /// Deletes every object of a kind with these labels.
 pub(super) async fn delete_all<K: Namespaced>(upgrades: &Upgrades, namespace: &str, labels: &str) -> Reconciled<()> {
     lead(upgrades)?;
-    let api: Api<Guarded<Named<K>>> = Api::namespaced(upgrades.hub().client.clone(), namespace);
+    let api: Api<Guarded<Named<K>>> = Api::namespaced(upgrades.handle.hub.client.clone(), namespace);
     let deleted = api.delete_collection(&DeleteParams::default(), &ListParams::default().labels(labels)).await;
     unless_absent(deleted, || format!("{} of namespace {namespace}", K::plural(&()))).map(drop)
 }

@@ -41,7 +41,7 @@ use self::talm::Talm;
 use self::views::RecentActs;
 use crate::runtime::events::{Details, EventOnce, full_name};
 use crate::runtime::hub::key_of;
-use crate::runtime::{Acted, Done, Handle, Hub, Observed, ReconcileError, Reconciled, Settings, System, Target, clock};
+use crate::runtime::{Acted, Done, Handle, Observed, ReconcileError, Reconciled, Settings, System, Target, clock};
 
 /// Event writes in flight: a batch of a hundred clusters starts with a hundred Events.
 const EVENTS_AT_ONCE: usize = 16;
@@ -100,10 +100,6 @@ impl System for Upgrades {
     // clusters.
     const SETTINGS: Settings =
         Settings { page_size: 10, concurrency: 8, timeout: Duration::from_mins(5), ..Settings::QUICK };
-
-    fn hub(&self) -> &Hub {
-        &self.handle.hub
-    }
 
     async fn observe<'a>(
         &self,
@@ -168,7 +164,7 @@ impl System for Upgrades {
         let patch = status_patch(upgrade.status.as_ref().unwrap_or(&none), &plan.status);
         let mut changed = !plan.acts.is_empty();
         if let Some(patch) = patch {
-            let written = self.hub().merge_status(upgrade, patch).await.map_err(ReconcileError::status)?;
+            let written = self.handle.hub.merge_status(upgrade, patch).await.map_err(ReconcileError::status)?;
             target.wrote(&written);
             changed = true;
         }
@@ -176,7 +172,7 @@ impl System for Upgrades {
             let others = upgrade.finalizers().iter().filter(|one| *one != FINALIZER).cloned();
             let finalizers: Vec<String> = others.chain(is_added.then(|| FINALIZER.to_owned())).collect();
             let patch = json!({ "metadata": { "finalizers": finalizers } });
-            let written = self.hub().patch(upgrade, patch).await.map_err(ReconcileError::status)?;
+            let written = self.handle.hub.patch(upgrade, patch).await.map_err(ReconcileError::status)?;
             target.wrote(&written);
             changed = true;
         }
@@ -208,7 +204,7 @@ impl System for Upgrades {
                 };
                 let all = self.handle.objects();
                 let phases: Vec<UpgradePhase> = all.iter().filter_map(|one| one.0.as_ref().ok().map(of)).collect();
-                let metrics = &self.hub().metrics.upgrades;
+                let metrics = &self.handle.hub.metrics.upgrades;
                 metrics.set(&phases);
                 metrics.talm_active.set(i64::from(self.talm.standby().is_some_and(|(_, is_active)| is_active)));
                 tokio::time::sleep(METRICS_INTERVAL).await;
@@ -216,7 +212,7 @@ impl System for Upgrades {
         };
         tokio::join!(
             self.index.follow(&self.handle),
-            self.talm.follow(self.hub()),
+            self.talm.follow(&self.handle.hub),
             takeovers,
             wakes,
             metrics_loop,
@@ -247,7 +243,7 @@ impl Upgrades {
         let related = cluster.map(|key| reference::<ManagedClusterObject>(key, None));
         let details = Details { annotations: text.annotations, related, controller: Some("ClusterGroupUpgrade") };
         let what = (text.action, text.reason);
-        self.hub().metrics.noticed(Self::NAME, text.reason);
+        self.handle.hub.metrics.noticed(Self::NAME, text.reason);
         self.publish_about(&upgrade.object_ref(&()), kind, what, &text.note, details).await;
     }
 
@@ -261,7 +257,7 @@ impl Upgrades {
         note: &str,
     ) {
         let published = self.publish_about(about, kind, (Self::ACTION, reason), note, Details::default());
-        once.publish(&self.hub().metrics, Self::NAME, reason, published).await;
+        once.publish(&self.handle.hub.metrics, Self::NAME, reason, published).await;
     }
 
     async fn publish_about(
@@ -273,7 +269,7 @@ impl Upgrades {
         details: Details,
     ) -> bool {
         info!(object = full_name(about), reason = what.1, "{note}");
-        self.hub().events.publish_annotated(about, kind, what, note, details).await
+        self.handle.hub.events.publish_annotated(about, kind, what, note, details).await
     }
 
     /// Publishes once why an upgrade is skipped. Returns when to try again, if the Event could not be written.

@@ -18,7 +18,7 @@ use super::Upgrades;
 use super::api::{create, delete, delete_all, unless_absent};
 use super::index::VIEWS;
 use crate::runtime::hub::{as_controller, key_of};
-use crate::runtime::{Guarded, Reconciled, System as _, hash};
+use crate::runtime::{Guarded, Reconciled, hash};
 
 /// A little less than [`APPROVAL_RETRY`](shared::cgu::decide::APPROVAL_RETRY), when an act is decided again.
 const REPEAT_AFTER: Duration = Duration::from_secs(55);
@@ -61,7 +61,7 @@ pub(super) async fn request(upgrades: &Upgrades, facts: &Facts<'_>, request: &Vi
         // TALM creates some without the labels by which we watch.
         None if is_known || request.adopts => {
             // The answer holds the last result, which is untrusted.
-            let api: Api<Guarded<ViewObject>> = Api::namespaced(upgrades.hub().client.clone(), &request.cluster);
+            let api: Api<Guarded<ViewObject>> = Api::namespaced(upgrades.handle.hub.client.clone(), &request.cluster);
             let patched = api.patch(&request.name, &as_controller(), &Patch::Merge(&patch)).await;
             unless_absent(patched, || format!("ManagedClusterView {}/{}", request.cluster, request.name))?
         }

@@ -19,9 +19,9 @@ use tracing::{info, warn};
 
 use super::Upgrades;
 use super::api::reference;
+use crate::runtime::Key;
 use crate::runtime::backoff::{Backoff, Streak};
 use crate::runtime::events::EventOnce;
-use crate::runtime::{Key, System};
 
 /// Requests in flight.
 const CONCURRENT: usize = 16;
@@ -92,7 +92,7 @@ async fn create_missing(upgrades: &Upgrades, warned: &mut BTreeMap<String, Event
 }
 
 async fn create(upgrades: &Upgrades, object: &Value) -> kube::Result<()> {
-    let hub = upgrades.hub();
+    let hub = &upgrades.handle.hub;
     hub.lead().map_err(|error| kube::Error::Service(Box::new(error)))?;
     let path = ClusterGroupUpgrade::url_path(&(), Some(NAMESPACE));
     let first = || hub.create::<IgnoredAny>(&path, object);

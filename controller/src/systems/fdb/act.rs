@@ -14,7 +14,7 @@ use shared::guarded::Named;
 
 use super::Fdb;
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Guarded, Hub, Moved, ReconcileError, Reconciled, System, WriteError, classify};
+use crate::runtime::{Guarded, Hub, Moved, ReconcileError, Reconciled, WriteError, classify};
 
 /// Patches that are under way at once for one cluster.
 const CONCURRENT_WRITES: usize = 8;
@@ -49,8 +49,8 @@ async fn write(fdb: &Fdb, facts: &Facts<'_>, action: &Action) -> Reconciled<()> 
     let (object, namespace) = (&facts.objects[action.object], facts.cluster.namespace().unwrap_or_default());
     let annotations = action.change.annotations(facts.now);
     let written = match object.kind {
-        Kind::Pvc => annotate::<PersistentVolumeClaim>(fdb.hub(), &namespace, object, &annotations).await,
-        Kind::Service => annotate::<Service>(fdb.hub(), &namespace, object, &annotations).await,
+        Kind::Pvc => annotate::<PersistentVolumeClaim>(&fdb.handle.hub, &namespace, object, &annotations).await,
+        Kind::Service => annotate::<Service>(&fdb.handle.hub, &namespace, object, &annotations).await,
     };
     let what = || format!("the stamp of {} {namespace}/{}", object.kind.resource(), object.name);
     written.map_err(|source| ReconcileError::write(what())(source))

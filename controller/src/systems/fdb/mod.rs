@@ -20,7 +20,7 @@ use shared::fdb::suspension::Minimum;
 use tokio::time::Instant;
 
 use crate::runtime::hub::key_of;
-use crate::runtime::{Acted, Done, Handle, Hub, Key, Observed, Reconciled, Settings, System, Target, clock};
+use crate::runtime::{Acted, Done, Handle, Key, Observed, Reconciled, Settings, System, Target, clock};
 
 /// Between two reconciles of one cluster of which something is held: no watch reports a stamp that a user removed.
 const HELD_PERIOD: Duration = Duration::from_mins(1);
@@ -68,10 +68,6 @@ impl System for Fdb {
     const ACTION: &'static str = "Suspension";
     const SETTINGS: Settings = Settings { page_size: 20, concurrency: 16, ..Settings::SLOW };
 
-    fn hub(&self) -> &Hub {
-        &self.handle.hub
-    }
-
     async fn observe<'a>(
         &self,
         cluster: &'a Self::Object,
@@ -98,7 +94,7 @@ impl System for Fdb {
             objects,
             turn: state.turn.clone(),
             // A state that was dropped has forgotten the last release, as a new leader has.
-            began: target.forgot_at.map_or(self.hub().began_at, |at| at.max(self.hub().began_at)),
+            began: target.forgot_at.map_or(self.handle.hub.began_at, |at| at.max(self.handle.hub.began_at)),
             now: clock::now(),
         };
         Ok(Observed::Facts(Observation { facts, done: act::Done::default() }))
@@ -128,12 +124,12 @@ impl System for Fdb {
         let changed = !plan.actions.is_empty();
         let holds = plan.held + plan.waiting + plan.released > 0 || plan.requeue.is_some() || changed;
         target.state.holds = holds;
-        self.hub().metrics.fdb.set(&key_of(facts.cluster), plan);
+        self.handle.hub.metrics.fdb.set(&key_of(facts.cluster), plan);
         let requeue = plan.requeue.map_or(HELD_PERIOD, |pause| pause.min(HELD_PERIOD));
         Ok(Done { requeue: holds.then_some(requeue), changed })
     }
 
     fn forget(&self, key: &Key) {
-        self.hub().metrics.fdb.forget(key);
+        self.handle.hub.metrics.fdb.forget(key);
     }
 }

@@ -15,12 +15,12 @@ use shared::guarded::Named;
 use shared::quantity;
 
 use super::Fdb;
-use crate::runtime::{Guarded, ReconcileError, Reconciled, System};
+use crate::runtime::{Guarded, ReconcileError, Reconciled};
 
 /// Lists its Pods, and its PVCs and Services.
 pub async fn list(fdb: &Fdb, cluster: &FoundationDBCluster) -> Reconciled<(Vec<Pod>, Vec<Held>)> {
     let namespace = cluster.namespace().unwrap_or_default();
-    let client = || fdb.hub().client.clone();
+    let client = || fdb.handle.hub.client.clone();
     let which = ListParams::default().labels(&cluster.selector());
 
     let volumes: Api<Guarded<PersistentVolumeClaim>> = Api::namespaced(client(), &namespace);

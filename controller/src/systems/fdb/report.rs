@@ -36,18 +36,18 @@ pub async fn done(fdb: &Fdb, facts: &Facts<'_>, plan: &Plan, written: &[Action])
         let until = until.map(|until| format!(" until {until} at least")).unwrap_or_default();
         let note = format!("{}{until}: {text}", name_some(&groups, NAMED));
         info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
-        fdb.hub().metrics.noticed("fdb", reason);
+        fdb.handle.hub.metrics.noticed("fdb", reason);
         if *reason != RELEASED {
             fdb.handle.publish(facts.cluster, *type_, reason, &note).await;
             continue;
         }
-        fdb.hub().metrics.fdb.released(groups.len());
+        fdb.handle.hub.metrics.fdb.released(groups.len());
         // `recover` looks for the groups that it comes too late for.
         let groups = ProcessGroups::new(groups).text();
         let annotations = BTreeMap::from([(keys::PROCESS_GROUPS.to_owned(), groups)]);
         let details = Details { annotations, ..Details::default() };
         let (target, what) = (facts.cluster.object_ref(&()), (Fdb::ACTION, *reason));
-        fdb.hub().events.publish_annotated(&target, *type_, what, &note, details).await;
+        fdb.handle.hub.events.publish_annotated(&target, *type_, what, &note, details).await;
     }
 }
 

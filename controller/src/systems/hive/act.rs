@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::drivers::called;
 use super::{Hive, Target, preflight, spokes};
 use crate::runtime::hub::full_name;
-use crate::runtime::{Class, ReconcileError, Reconciled, System, clock};
+use crate::runtime::{Class, ReconcileError, Reconciled, clock};
 
 /// How often a call that is under way is checked for whether it is still wanted.
 const WANTED_PERIOD: Duration = Duration::from_millis(200);
@@ -34,7 +34,7 @@ pub async fn run(
     let mut written = None;
     let mut moves = Moves { before: target.state.tried.clone(), ..Moves::default() };
     for action in actions {
-        if !hive.hub().claim.holds() {
+        if !hive.handle.hub.claim.holds() {
             return Err(ReconcileError::not_leader());
         }
         let wanted = written.as_ref().unwrap_or(facts.cluster);
@@ -116,7 +116,7 @@ async fn set_power_state(
         "spec": {"powerState": to.to_string()},
     });
     let failed = ReconcileError::of_target("Intent", "write spec.powerState");
-    let written = hive.hub().patch(cluster, patch).await.map_err(failed)?;
+    let written = hive.handle.hub.patch(cluster, patch).await.map_err(failed)?;
     info!(cluster = full_name(cluster), %to, because, "power state set");
     target.wrote(&written);
     Ok(written)
@@ -159,7 +159,7 @@ async fn move_machines(
     }
     info!(cluster = full_name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
     let outcome = call_while_wanted(hive, wanted, verb, ids).await?;
-    called(&hive.hub().metrics, cluster, verb.into(), &outcome);
+    called(&hive.handle.hub.metrics, cluster, verb.into(), &outcome);
 
     let goes_on = match outcome {
         Ok(outcome) => {
@@ -222,10 +222,10 @@ async fn settle(hive: &Hive, facts: &Facts<'_>) {
         driver.settle(&target).await
     };
     let result = result.await;
-    called(&hive.hub().metrics, cluster, "settle", &result);
+    called(&hive.handle.hub.metrics, cluster, "settle", &result);
     if let Err(error) = result {
         let name = full_name(cluster);
-        if let Some(left_out) = hive.hub().warnings.due("cleanup", &name) {
+        if let Some(left_out) = hive.handle.hub.warnings.due("cleanup", &name) {
             warn!(cluster = name, error = sanitize(&error), left_out, "cleanup after the transition failed");
         }
     }

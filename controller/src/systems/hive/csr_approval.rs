@@ -53,7 +53,7 @@ impl CsrApproval {
             awake: Arc::default(),
             run_since: Arc::default(),
             unread: Arc::default(),
-            hub: hive.hub().clone(),
+            hub: hive.handle.hub.clone(),
             target: cluster.object_ref(&()),
             name,
         }

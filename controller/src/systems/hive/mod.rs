@@ -114,7 +114,7 @@ impl Hive {
 fn older_than(hive: &Hive, cluster: &ClusterDeployment) -> Option<Older> {
     let older = hive.ownership.older_than(cluster)?;
     let name = full_name(cluster);
-    if let Some(left_out) = hive.hub().warnings.due("machines", &name) {
+    if let Some(left_out) = hive.handle.hub.warnings.due("machines", &name) {
         let older = full_name(&*older);
         warn!(cluster = name, older, left_out, "an older object names the same machines: left to it");
     }
@@ -133,10 +133,6 @@ impl System for Hive {
 
     fn concurrency(&self) -> u16 {
         self.concurrency
-    }
-
-    fn hub(&self) -> &Hub {
-        &self.handle.hub
     }
 
     async fn observe<'a>(
@@ -220,16 +216,16 @@ impl System for Hive {
     }
 
     fn forget(&self, key: &Key) {
-        self.hub().metrics.forget(key);
+        self.handle.hub.metrics.forget(key);
     }
 
-    fn measured(&self, outcome: &'static str, took: Duration) {
-        self.hub().metrics.reconciled(Self::NAME, outcome, took);
-        self.hub().metrics.reconciled_as_hive(outcome, took);
+    fn measured(&self, hub: &Hub, outcome: &'static str, took: Duration) {
+        hub.metrics.reconciled(Self::NAME, outcome, took);
+        hub.metrics.reconciled_as_hive(outcome, took);
     }
 
     async fn follow(&self) {
-        let syncs = self.cluster_syncs.follow(self.hub(), |key| self.handle.trigger(key));
+        let syncs = self.cluster_syncs.follow(&self.handle.hub, |key| self.handle.trigger(key));
         tokio::join!(syncs, self.ownership.follow(|key| self.handle.trigger(key)));
     }
 }
@@ -237,7 +233,7 @@ impl System for Hive {
 /// Counts the cluster under its power state, and how long it was in the one before.
 fn count(hive: &Hive, cluster: &ClusterDeployment) {
     let asleep = cluster.true_since(HIBERNATING).map(|since| clock::now().duration_since(since));
-    let metrics = &hive.hub().metrics;
+    let metrics = &hive.handle.hub.metrics;
     metrics.count(&key_of(cluster), cluster.power_state(), asleep);
     // The ledger of a cluster that is awake is not read.
     match asleep {
@@ -275,7 +271,7 @@ async fn record(
     if target.state.names_held_back {
         return Ok(None);
     }
-    let written = hive.hub().patch_status(cluster, patch).await.map_err(ReconcileError::status)?;
+    let written = hive.handle.hub.patch_status(cluster, patch).await.map_err(ReconcileError::status)?;
     report::transition(hive, cluster, &written).await;
     target.wrote(&written);
     Ok(Some(written))
@@ -288,7 +284,7 @@ async fn notice(hive: &Hive, cluster: &ClusterDeployment, state: &mut TargetStat
         return;
     };
     let published = report::notice(hive, cluster, notice);
-    state.notice.publish(&hive.hub().metrics, Hive::NAME, notice.reason, published).await;
+    state.notice.publish(&hive.handle.hub.metrics, Hive::NAME, notice.reason, published).await;
 }
 
 /// When to reconcile again; until then the object needs no reconcile as it stands.
@@ -302,7 +298,7 @@ fn requeue(
     facts: &Facts<'_>,
     plan: &Plan,
 ) -> Option<Duration> {
-    let (elapsed, steady) = (hive.hub().began.elapsed(), hive.settings.steady);
+    let (elapsed, steady) = (hive.handle.hub.began.elapsed(), hive.settings.steady);
     let pause = match plan.requeue {
         Requeue::OnChange => None,
         Requeue::After(pause) if pause == steady => Some(in_step(elapsed, Duration::ZERO, steady)),

@@ -13,7 +13,7 @@ use super::drivers::called;
 use super::state::TargetState;
 use super::{Hive, spokes};
 use crate::cloud_registry::PLATFORMS;
-use crate::runtime::{System, clock};
+use crate::runtime::clock;
 
 /// Fills in everything that the decision about `cluster` needs.
 pub async fn facts<'a>(
@@ -66,7 +66,7 @@ async fn machines(
         return Ok(machines);
     }
     let result = list(hive, cluster).await;
-    called(&hive.hub().metrics, cluster, "list", &result);
+    called(&hive.handle.hub.metrics, cluster, "list", &result);
     match &result {
         Ok(machines) => {
             state.listed();

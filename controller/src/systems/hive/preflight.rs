@@ -19,7 +19,7 @@ use super::state::TargetState;
 use super::{Hive, spokes};
 use crate::csr::settled;
 use crate::runtime::hub::full_name;
-use crate::runtime::{ReconcileError, Reconciled, System, clock, slot};
+use crate::runtime::{ReconcileError, Reconciled, clock, slot};
 use crate::spoke::reader::SpokeClient;
 use crate::spoke::webhooks::{kube_system, part, taken, webhooks};
 use fair::{ChargeGuard, ChargedValue};
@@ -60,7 +60,7 @@ pub async fn answer(
     let previous = preflight::findings(cluster).zip(preflight::found_at(cluster));
     let answer = preflight::answer(machines, &spoke, previous, now);
     let Some(patch) = preflight::patch(cluster, &answer, now) else { return Ok(None) };
-    let written = hive.hub().patch_status(cluster, patch).await.map_err(|error| {
+    let written = hive.handle.hub.patch_status(cluster, patch).await.map_err(|error| {
         state.preflight = Some((started_at, Some((spoke, held))));
         ReconcileError::status(error)
     })?;
@@ -70,7 +70,7 @@ pub async fn answer(
 
 /// Connects to the spoke with its administrator kubeconfig, and reads what the preflight needs.
 async fn ask(hive: &Hive, cluster: &ClusterDeployment) -> (SpokePreflight, Vec<ChargeGuard>) {
-    match spokes::client(hive.hub(), &hive.network, cluster).await {
+    match spokes::client(&hive.handle.hub, &hive.network, cluster).await {
         Ok((client, _)) => observation(&client).await,
         Err(error) => (SpokePreflight::NotAsked(error.to_string()), Vec::new()),
     }

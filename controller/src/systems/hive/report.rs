@@ -9,7 +9,6 @@ use shared::text::sanitize;
 use tracing::{info, warn};
 
 use super::Hive;
-use crate::runtime::System;
 use crate::runtime::hub::full_name;
 
 /// Tells what a status write changed: one log line, and one Event if the power state is a new one.
@@ -20,10 +19,10 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
     info!(cluster = full_name(after), from, to, says = message, progress, "status written");
     let failed = reason::is_failure(to);
     if before.message(LEDGER) != after.message(LEDGER) {
-        hive.hub().metrics.savings.ledger_written(&sleep_history(before), &sleep_history(after));
+        hive.handle.hub.metrics.savings.ledger_written(&sleep_history(before), &sleep_history(after));
     }
     if from != to {
-        hive.hub().metrics.transitioned(before, after);
+        hive.handle.hub.metrics.transitioned(before, after);
     }
     if from != to || (failed && word != primary_condition(before)) {
         let type_ = if failed { EventType::Warning } else { EventType::Normal };

@@ -37,7 +37,7 @@ pub async fn observe(hive: &Hive, cluster: &ClusterDeployment, state: &mut Targe
     let connection = connect(hive, cluster, state, everything(cluster)).await?;
     let found = connection.watch.observe().await;
     if found.is_err() && connection.compared.elapsed() > COMPARE_PERIOD {
-        let (_, version) = kubeconfig::read(&hive.hub().client, cluster).await?;
+        let (_, version) = kubeconfig::read(&hive.handle.hub.client, cluster).await?;
         connection.compared = Instant::now();
         if connection.address != address(cluster, version.as_deref()) {
             state.spoke = None; // the next reconcile reconnects
@@ -75,7 +75,7 @@ pub async fn keep(hive: &Hive, facts: &Facts<'_>, cluster: &ClusterDeployment, s
 
 /// Asks a spoke that is awake whether it is being upgraded.
 pub async fn upgrade(hive: &Hive, cluster: &ClusterDeployment) -> Upgrade {
-    match client(hive.hub(), &hive.network, cluster).await {
+    match client(&hive.handle.hub, &hive.network, cluster).await {
         Ok((client, _)) => spoke::upgrade(&client).await,
         Err(_) => Upgrade::Unknown,
     }
@@ -101,7 +101,7 @@ async fn open(
     state: &mut TargetState,
     scope: Scope,
 ) -> Result<Connection, SpokeError> {
-    let (client, version) = client(hive.hub(), &hive.network, cluster).await?;
+    let (client, version) = client(&hive.handle.hub, &hive.network, cluster).await?;
     let since = resume_started(cluster).unwrap_or_else(clock::now);
     let (news, handle) = (state.news.clone(), hive.handle.clone());
     let key = key_of(cluster);
@@ -116,7 +116,7 @@ async fn open(
     let (now, address) = (Instant::now(), address(cluster, version.as_deref()));
     // Held besides that of the reconcile, which is at work on the same target.
     let (tenant, uid) = (hive.tenant(cluster), cluster.metadata.uid.as_deref());
-    let mark = hive.hub().marks.begin(Hive::NAME, &tenant, uid, &full_name(cluster)).unwrap_or_default();
+    let mark = hive.handle.hub.marks.begin(Hive::NAME, &tenant, uid, &full_name(cluster)).unwrap_or_default();
     Ok(Connection { watch, _mark: mark, address, opened: now, compared: now, client, spot: None, renamed: None })
 }
 
@@ -125,16 +125,16 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
     let Some(connection) = state.spoke.as_mut().filter(|c| c.spot.is_none_or(|at| at.elapsed() > SPOT_PERIOD)) else {
         return;
     };
-    let Some(since) = resume_started(cluster).filter(|_| hive.hub().claim.holds()) else { return };
+    let Some(since) = resume_started(cluster).filter(|_| hive.handle.hub.claim.holds()) else { return };
     connection.spot = Some(Instant::now());
-    match machines::replace(&connection.client, existing, since, || hive.hub().claim.holds()).await {
+    match machines::replace(&connection.client, existing, since, || hive.handle.hub.claim.holds()).await {
         Ok(replaced) if replaced.is_empty() => {}
         Ok(replaced) => {
             report::notice(hive, cluster, &Notice::spot_replaced(&replaced)).await;
         }
         Err(error) => {
             let name = full_name(cluster);
-            if let Some(left_out) = hive.hub().warnings.due("spot Machines", &name) {
+            if let Some(left_out) = hive.handle.hub.warnings.due("spot Machines", &name) {
                 warn!(cluster = name, error = sanitize_chain(&error), left_out, "spot Machines not replaced");
             }
         }
@@ -148,7 +148,7 @@ pub async fn name_machines(hive: &Hive, cluster: &ClusterDeployment, state: &mut
         return;
     };
     connection.renamed = Some(Instant::now());
-    if let Err(error) = machines::rename(&connection.client, existing, || hive.hub().claim.holds()).await {
+    if let Err(error) = machines::rename(&connection.client, existing, || hive.handle.hub.claim.holds()).await {
         not_renamed(hive, cluster, &error);
     }
 }
@@ -158,14 +158,14 @@ pub async fn all_named(hive: &Hive, cluster: &ClusterDeployment, existing: &Inve
     if existing.instances.iter().all(|instance| instance.provider_id.is_none()) {
         return true;
     }
-    let Ok((client, _)) = client(hive.hub(), &hive.network, cluster).await else { return false };
-    let renamed = machines::rename(&client, existing, || hive.hub().claim.holds()).await;
+    let Ok((client, _)) = client(&hive.handle.hub, &hive.network, cluster).await else { return false };
+    let renamed = machines::rename(&client, existing, || hive.handle.hub.claim.holds()).await;
     renamed.inspect_err(|error| not_renamed(hive, cluster, error)).is_ok()
 }
 
 fn not_renamed(hive: &Hive, cluster: &ClusterDeployment, error: &ReconcileError) {
     let name = full_name(cluster);
-    if let Some(left_out) = hive.hub().warnings.due("Machines", &name) {
+    if let Some(left_out) = hive.handle.hub.warnings.due("Machines", &name) {
         warn!(cluster = name, error = sanitize_chain(error), left_out, "Machines do not name their new instances");
     }
 }

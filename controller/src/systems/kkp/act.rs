@@ -23,7 +23,7 @@ use super::machinery::Seen;
 use super::store::{self, Stored, cluster_not_written, lead};
 use super::{Kkp, Observation, patches, seed};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Class, Guarded, ReconcileError, Reconciled, System, Target, WriteError};
+use crate::runtime::{Class, Guarded, ReconcileError, Reconciled, Target, WriteError};
 use crate::spoke::failure;
 use crate::spoke::reader::{SpokeClient, if_there};
 
@@ -142,13 +142,13 @@ where
 }
 
 async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Reconciled<Box<Cluster>> {
-    kkp.hub().patch(cluster, patch).await.map(Box::new).map_err(cluster_not_written())
+    kkp.handle.hub.patch(cluster, patch).await.map(Box::new).map_err(cluster_not_written())
 }
 
 /// The end of the pause. KKP's refusal is a fact for the next decision: then every count is restored by us (rows 20,
 /// 27).
 async fn unpause(kkp: &Kkp, cluster: &Cluster, target: &mut Target<Kkp>) -> Reconciled<Option<Box<Cluster>>> {
-    match kkp.hub().patch(cluster, patches::unpause()).await {
+    match kkp.handle.hub.patch(cluster, patches::unpause()).await {
         Ok(written) => {
             target.state.unpause_refused = None;
             Ok(Some(Box::new(written)))
@@ -173,7 +173,7 @@ struct Seed<'a> {
 
 impl Seed<'_> {
     fn api(&self, group: &str, kind: &str) -> Api<Guarded<Named<DynamicObject>>> {
-        Api::namespaced_with(self.kkp.hub().client.clone(), &self.namespace, &seed::kind(group, kind))
+        Api::namespaced_with(self.kkp.handle.hub.client.clone(), &self.namespace, &seed::kind(group, kind))
     }
 
     async fn write(&self, group: &str, kind: &str, name: &str, patch: Value) -> Reconciled<()> {

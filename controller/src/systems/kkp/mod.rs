@@ -39,7 +39,7 @@ use self::slots::Slots;
 use self::store::Stored;
 use self::user::Cached;
 use crate::fleet::Member;
-use crate::runtime::{Acted, Class, Done, Handle, Hub, Key, Observed, Reconciled, Settings, System, Target};
+use crate::runtime::{Acted, Class, Done, Handle, Key, Observed, Reconciled, Settings, System, Target};
 use crate::spoke::Network;
 
 /// The system.
@@ -119,10 +119,6 @@ impl System for Kkp {
     const ACTION: &'static str = "Dehydration";
     const SETTINGS: Settings = Settings { concurrency: 32, ..Settings::SLOW };
 
-    fn hub(&self) -> &Hub {
-        &self.handle.hub
-    }
-
     async fn observe<'a>(
         &self,
         cluster: &'a Cluster,
@@ -193,7 +189,7 @@ impl System for Kkp {
 
     fn forget(&self, key: &Key) {
         self.slots.free(&key.1);
-        self.hub().metrics.forget(key);
+        self.handle.hub.metrics.forget(key);
     }
 }
 

@@ -20,7 +20,7 @@ use super::machinery::{Seen, count, for_preflight, numbers};
 use super::seed::Seed;
 use super::{Kkp, patches};
 use crate::runtime::hub::as_controller;
-use crate::runtime::{Guarded, System, clock};
+use crate::runtime::{Guarded, clock};
 
 /// The request for a preflight that has no answer yet.
 pub fn requested(cluster: &Cluster) -> Option<&str> {
@@ -59,7 +59,7 @@ fn quota(cluster: &Cluster) -> BTreeMap<String, String> {
 
 /// What stands in the way of a sleep, with KKP's answer to a dry run of the pause (row 28).
 pub async fn findings(kkp: &Kkp, cluster: &Cluster, recorded: Option<Phase>, seed: &Seed, user: &Seen) -> Vec<Finding> {
-    let api: Api<Guarded<Cluster>> = Api::all(kkp.hub().client.clone());
+    let api: Api<Guarded<Cluster>> = Api::all(kkp.handle.hub.client.clone());
     let dry_run = PatchParams { dry_run: true, ..as_controller() };
     let answer = api.patch(&cluster.name_any(), &dry_run, &Patch::Merge(patches::pause(cluster, None, None))).await;
     let refusal = answer.err().map(|error| match error {

@@ -19,7 +19,7 @@ use tracing::info;
 use super::store::cluster_not_written;
 use super::{Kkp, Observation};
 use crate::runtime::hub::key_of;
-use crate::runtime::{Done, Reconciled, System, Target};
+use crate::runtime::{Done, Reconciled, Target};
 
 /// Bytes of a condition's message.
 const MAX_MESSAGE: usize = 2_000;
@@ -46,8 +46,8 @@ pub async fn report(
     let (ledger, dropped) = ledger(cluster, plan, target.state.seen, observation.now).unzip();
     conditions.extend(ledger.map(|ledger| (LEDGER, Some(stamped(cluster, LEDGER, entry(&ledger), observation.now)))));
     if let Some(patch) = patch(cluster, conditions) {
-        let written = kkp.hub().patch_status(cluster, patch).await.map_err(cluster_not_written())?;
-        kkp.hub().metrics.savings.ledger_written(&sleep_history(cluster), &sleep_history(&written));
+        let written = kkp.handle.hub.patch_status(cluster, patch).await.map_err(cluster_not_written())?;
+        kkp.handle.hub.metrics.savings.ledger_written(&sleep_history(cluster), &sleep_history(&written));
         target.wrote(&written);
         changed = true;
         if let Some(why) = dropped.flatten() {
@@ -64,7 +64,7 @@ pub async fn report(
     } else if let Some(written) = &observation.written {
         target.wrote(written);
     }
-    kkp.hub().metrics.savings.set_machines(&key_of(cluster), &sleep_history(cluster));
+    kkp.handle.hub.metrics.savings.set_machines(&key_of(cluster), &sleep_history(cluster));
     target.state.answer = None;
     Ok(Done { requeue: [plan.requeue, observation.preflight_in].into_iter().flatten().min(), changed })
 }
@@ -87,7 +87,7 @@ async fn announce(kkp: &Kkp, cluster: &Cluster, phase: Phase, plan: &Plan) {
 
 async fn publish(kkp: &Kkp, cluster: &Cluster, kind: EventType, reason: &'static str, note: &str) {
     info!(cluster = cluster.name_any(), reason, "{note}");
-    kkp.hub().metrics.noticed("kkp", reason);
+    kkp.handle.hub.metrics.noticed("kkp", reason);
     kkp.handle.publish(cluster, kind, reason, note).await;
 }
 

@@ -24,7 +24,7 @@ use shared::workload::replicas::DELETE;
 use tracing::warn;
 
 use super::Kkp;
-use crate::runtime::{Guarded, ReconcileError, Reconciled, System};
+use crate::runtime::{Guarded, ReconcileError, Reconciled};
 
 /// What runs on the seed for one user cluster.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ pub fn kind(group: &str, kind: &str) -> ApiResource {
 
 /// Lists all of it.
 pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Reconciled<Seed> {
-    let (client, namespace) = (kkp.hub().client.clone(), cluster.control_plane_namespace());
+    let (client, namespace) = (kkp.handle.hub.client.clone(), cluster.control_plane_namespace());
     let all = ListParams::default();
     let deployments: Api<Guarded<Deployment>> = Api::namespaced(client.clone(), &namespace);
     let sets: Api<Guarded<StatefulSet>> = Api::namespaced(client.clone(), &namespace);
@@ -85,7 +85,8 @@ pub async fn list(kkp: &Kkp, cluster: &Cluster) -> Reconciled<Seed> {
 /// When the first certificate of the control plane expires. Only a warning depends on it: what cannot be read is logged
 /// and left out.
 pub async fn certificates_expire(kkp: &Kkp, cluster: &Cluster) -> Option<Timestamp> {
-    let secrets: Api<Guarded<Secret>> = Api::namespaced(kkp.hub().client.clone(), &cluster.control_plane_namespace());
+    let secrets: Api<Guarded<Secret>> =
+        Api::namespaced(kkp.handle.hub.client.clone(), &cluster.control_plane_namespace());
     let mut values = Vec::new();
     for name in keys::CERTIFICATES {
         match hub::get(&secrets, name).await {

@@ -11,7 +11,7 @@ use shared::record::{Format, RecordError};
 
 use super::Kkp;
 use crate::runtime::hub::named;
-use crate::runtime::{Class, ReconcileError, Reconciled, System, WriteError};
+use crate::runtime::{Class, ReconcileError, Reconciled, WriteError};
 
 /// What a record is stored by.
 const WRITE_RECORD: &str = "write the record";
@@ -49,7 +49,7 @@ impl Stored {
 
 /// Reads the record.
 pub async fn read(kkp: &Kkp, cluster: &Cluster) -> Reconciled<Option<Stored>> {
-    let found = kkp.hub().find(&object(cluster, None)).await.map_err(ReconcileError::read("the record"))?;
+    let found = kkp.handle.hub.find(&object(cluster, None)).await.map_err(ReconcileError::read("the record"))?;
     Ok(found.map(|found| {
         let text = found.data.as_ref().and_then(|data| data.get(keys::RECORD.1)).ok_or(RecordError::Unreadable);
         Stored::of(&found, text.and_then(|text| Record::read(text)))
@@ -66,16 +66,14 @@ pub async fn write(kkp: &Kkp, cluster: &Cluster, read: Option<&Stored>, record: 
         (object.metadata.resource_version, object.metadata.annotations) = (None, Some(read.request.clone()));
     }
     object.data = Some([(keys::RECORD.1.to_owned(), text)].into());
-    let written = kkp.hub().store(&object).await.map_err(ReconcileError::of_other("Record", WRITE_RECORD))?;
+    let written = kkp.handle.hub.store(&object).await.map_err(ReconcileError::of_other("Record", WRITE_RECORD))?;
     Ok(Stored::of(&written, Ok(record.clone())))
 }
 
 /// Removes the record that was read; one that another process has changed stays.
 pub async fn remove(kkp: &Kkp, cluster: &Cluster, read: &Stored) -> Reconciled<()> {
-    kkp.hub()
-        .delete(&object(cluster, read.version.clone()))
-        .await
-        .map_err(ReconcileError::of_other("Record", WRITE_RECORD))
+    let removed = kkp.handle.hub.delete(&object(cluster, read.version.clone())).await;
+    removed.map_err(ReconcileError::of_other("Record", WRITE_RECORD))
 }
 
 /// For a write to the Cluster.
@@ -85,5 +83,5 @@ pub fn cluster_not_written() -> impl FnOnce(WriteError) -> ReconcileError {
 
 /// Nothing is written without the claim to lead.
 pub fn lead(kkp: &Kkp) -> Reconciled<()> {
-    kkp.hub().lead().map_err(|_| ReconcileError::not_leader())
+    kkp.handle.hub.lead().map_err(|_| ReconcileError::not_leader())
 }

@@ -67,7 +67,7 @@ pub async fn ask(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState, part: &P
 /// The client. The Secret is read each time: KKP renews the certificate in it when a pause ends (row 15).
 async fn client(kkp: &Kkp, cluster: &Cluster, state: &mut TargetState) -> Result<SpokeClient, SpokeError> {
     let namespace = cluster.control_plane_namespace();
-    let (kubeconfig, version) = kubeconfig::read_secret(&kkp.hub().client, &namespace, KUBECONFIG).await?;
+    let (kubeconfig, version) = kubeconfig::read_secret(&kkp.handle.hub.client, &namespace, KUBECONFIG).await?;
     if let Some(cached) = state.user.as_ref().filter(|cached| cached.version == version && version.is_some()) {
         return Ok(cached.client.clone());
     }

@@ -20,7 +20,7 @@ use tracing::{debug, info};
 
 use super::{Rollouts, uid_of};
 use crate::fleet::{FleetKind, Item};
-use crate::runtime::{Guarded, System, clock};
+use crate::runtime::{Guarded, clock};
 
 /// What the hub answers about the rollout of a claim.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub async fn sweep(rollouts: &Rollouts) {
             }
             None => continue, // the watch is late, or the hub does not answer
         };
-        match item.patch(rollouts.hub(), patch).await {
+        match item.patch(&rollouts.handle.hub, patch).await {
             Ok(written) => {
                 info!(rollout = claim.name, cluster = item.full_name(), why, "abandoned claim ended");
                 if let Some(written) = written {
@@ -104,7 +104,7 @@ async fn is_member(
 ) -> bool {
     let uid = uid_of(rollout);
     if !members.contains_key(uid) {
-        let read = rollouts.snapshots.read(rollouts.hub(), rollout).await;
+        let read = rollouts.snapshots.read(&rollouts.handle.hub, rollout).await;
         members.insert(uid.to_owned(), read.ok().and_then(Result::ok));
     }
     let snapshot = members.get(uid).and_then(Option::as_ref);
@@ -116,7 +116,7 @@ async fn ask(rollouts: &Rollouts, claim: &Mark, answers: &mut HashMap<String, An
     if let Some(answer) = answers.get(&claim.uid) {
         return *answer;
     }
-    let api: Api<Guarded<PowerRollout>> = Api::all(rollouts.hub().client.clone());
+    let api: Api<Guarded<PowerRollout>> = Api::all(rollouts.handle.hub.client.clone());
     let is_unstarted = |found: &PowerRollout| uid_of(found) == claim.uid && !has_begun(found);
     let answer = match api.get(&claim.name).await {
         Ok(found) if found.uid().is_some_and(|found| found != claim.uid) => Answer::Gone,

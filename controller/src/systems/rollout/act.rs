@@ -143,7 +143,7 @@ fn begin_checks(
     let mut begun = HashMap::with_capacity(starts.len());
     for start in starts {
         let (item, target) = (start.1.clone(), start.1.identity());
-        let (hub, network, panics) = (rollouts.hub().clone(), rollouts.network.clone(), rollouts.handle.panics());
+        let (hub, network, panics) = (rollouts.handle.hub.clone(), rollouts.network.clone(), rollouts.handle.panics());
         let check = async move {
             let (name, (_, uid)) = (item.full_name(), item.identity());
             let uid = Some(uid.as_str()).filter(|uid| !uid.is_empty());
@@ -211,7 +211,7 @@ async fn end(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, record: &
 /// Names in an Event who changed a target back while a rollout was at work on it: a tool that applies the power state from a
 /// repository does so each time.
 async fn announce_override(rollouts: &Rollouts, item: &Item, record: &Mark) {
-    let hub = rollouts.hub();
+    let hub = &rollouts.handle.hub;
     // Field managers have whole seconds.
     let since = format::time(&record.since).unwrap_or(Timestamp::MIN);
     let by =
@@ -224,7 +224,7 @@ async fn announce_override(rollouts: &Rollouts, item: &Item, record: &Mark) {
 }
 
 async fn write(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, patch: Value) -> Outcome {
-    match item.patch(rollouts.hub(), patch).await {
+    match item.patch(&rollouts.handle.hub, patch).await {
         Ok(Some(written)) => {
             if let Some(kind) = rollouts.kind(rollout) {
                 kind.fleet.keep(written.clone());
@@ -235,7 +235,7 @@ async fn write(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, patch: 
         Err(error) => match refusal(&error) {
             Some(detail) => {
                 let name = item.full_name();
-                if let Some(left_out) = rollouts.hub().warnings.due("rollout", &name) {
+                if let Some(left_out) = rollouts.handle.hub.warnings.due("rollout", &name) {
                     warn!(cluster = name, detail, left_out, "the API server refuses a write");
                 }
                 Outcome::Refused(sanitize_to(&format!("the API server refuses the write: {detail}"), MAX_REASON))

@@ -44,8 +44,7 @@ use self::turns::{queued, requester, rests};
 use crate::fleet::{FleetKind, Identity, Item};
 use crate::runtime::hub::key_of;
 use crate::runtime::{
-    Acted, Class, Done, Handle, Hub, Key, Observed, ReconcileError, Reconciled, Settings, System, Target, WriteError,
-    clock,
+    Acted, Class, Done, Handle, Key, Observed, ReconcileError, Reconciled, Settings, System, Target, WriteError, clock,
 };
 use crate::spoke::Network;
 use crate::systems::guard::{Kept, PolicyGuard};
@@ -151,10 +150,6 @@ impl System for Rollouts {
     // Each rollout of a page may have a megabyte of names. The timeout is for some rounds of writes.
     const SETTINGS: Settings = Settings { page_size: 10, concurrency: 8, ..Settings::QUICK };
 
-    fn hub(&self) -> &Hub {
-        &self.handle.hub
-    }
-
     /// Who shares the limit of unfinished rollouts: service accounts and names that a tenant can make many of get no
     /// slots of their own. Rollouts of schedules have slots beside those of their author.
     fn tenant(&self, rollout: &PowerRollout) -> String {
@@ -186,7 +181,7 @@ impl System for Rollouts {
             observation.queued = Some(queued(rollout, self.queue.limit));
             return Ok(Observed::Facts(observation));
         }
-        let client = &self.hub().client;
+        let client = &self.handle.hub.client;
         let unguarded = self.guard.missing(client).await.map_err(ReconcileError::read("the policy of rollouts"))?;
         observation.blocked = unguarded.or_else(|| unstamped(rollout));
         if let Some(left) = state.selection.remaining_ttl(rollout).filter(|_| self.snapshots.known(rollout).is_none()) {
@@ -238,7 +233,7 @@ impl System for Rollouts {
         target: &mut Target<Self>,
     ) -> Reconciled<Acted> {
         if let Some(snapshot) = plan.snapshot.take() {
-            match self.snapshots.record(self.hub(), observation.rollout, snapshot).await {
+            match self.snapshots.record(&self.handle.hub, observation.rollout, snapshot).await {
                 Ok(()) => {}
                 Err(error) if matches!(error.class(), Class::Outdated | Class::NotLeader) => return Err(error),
                 // Nothing starts, and the status says why.
@@ -279,7 +274,7 @@ impl System for Rollouts {
     }
 
     fn forget(&self, key: &Key) {
-        self.hub().metrics.rollouts.forget(key);
+        self.handle.hub.metrics.rollouts.forget(key);
         // Its claims become records.
         self.changes.notify_one();
     }
@@ -339,7 +334,7 @@ async fn expire(rollouts: &Rollouts, rollout: &PowerRollout) -> Reconciled<Optio
     if passed < ttl {
         return Ok(Some(ttl.saturating_sub(passed)));
     }
-    match rollouts.hub().delete(rollout).await {
+    match rollouts.handle.hub.delete(rollout).await {
         Ok(()) => info!(rollout = rollout.name_any(), "expired rollout deleted"),
         Err(WriteError::Conflict(_)) => {}
         Err(error) => return Err(ReconcileError::of_other("Delete", "delete the expired rollout")(error)),

@@ -18,7 +18,7 @@ use shared::text::sanitize_to;
 use super::selection::Selection;
 use super::{Rollouts, TargetState};
 use crate::fleet::{Identity, Item};
-use crate::runtime::{Guarded, Observed, ReconcileError, Reconciled, System, clock};
+use crate::runtime::{Guarded, Observed, ReconcileError, Reconciled, clock};
 
 /// Longest kind in a message, in characters.
 const MAX_KIND: usize = 63;
@@ -90,7 +90,7 @@ pub async fn has_claim(rollouts: &Rollouts, rollout: &PowerRollout, items: &[Arc
     if claimed.is_empty() || !has_begun(rollout) {
         return Ok(false);
     }
-    let snapshot = rollouts.snapshots.read(rollouts.hub(), rollout).await?;
+    let snapshot = rollouts.snapshots.read(&rollouts.handle.hub, rollout).await?;
     let is_member =
         |item: &&Arc<Item>| snapshot.as_ref().map_or(true, |known| known.group(item.view.identity.uid).is_some());
     Ok(claimed.iter().any(is_member))
@@ -104,7 +104,7 @@ pub async fn members(
     items: &[Arc<Item>],
     state: &mut TargetState,
 ) -> Reconciled<bool> {
-    let (rollout, hub) = (observation.rollout, rollouts.hub());
+    let (rollout, hub) = (observation.rollout, &rollouts.handle.hub);
     let known = if has_begun(rollout) {
         state.selection = Selection::default();
         Some(rollouts.snapshots.read(hub, rollout).await?)

@@ -12,7 +12,7 @@ use tracing::info;
 
 use super::{Rollouts, STATUS_INTERVAL, TargetState};
 use crate::runtime::hub::key_of;
-use crate::runtime::{ReconcileError, Reconciled, System};
+use crate::runtime::{ReconcileError, Reconciled};
 
 /// Writes the status if it differs. The rollout as it was written, or how long the write has to wait.
 pub async fn write(
@@ -21,7 +21,7 @@ pub async fn write(
     status: PowerRolloutStatus,
     state: &mut TargetState,
 ) -> Reconciled<(Option<PowerRollout>, Option<Duration>)> {
-    rollouts.hub().metrics.rollouts.count(&key_of(rollout), &status);
+    rollouts.handle.hub.metrics.rollouts.count(&key_of(rollout), &status);
     if rollout.status.as_ref() == Some(&status) {
         return Ok((None, None));
     }
@@ -34,7 +34,7 @@ pub async fn write(
         { "op": "test", "path": "/metadata/resourceVersion", "value": rollout.resource_version() },
         { "op": "add", "path": "/status", "value": status },
     ]);
-    let written = rollouts.hub().patch_status(rollout, patch).await.map_err(ReconcileError::status)?;
+    let written = rollouts.handle.hub.patch_status(rollout, patch).await.map_err(ReconcileError::status)?;
     state.written = Some(Instant::now());
     if let Some(phase) = status.phase.filter(|phase| Some(*phase) != before) {
         let note = status.message.unwrap_or_default();

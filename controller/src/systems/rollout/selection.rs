@@ -8,7 +8,7 @@ use shared::rollout::api::{PowerRollout, PowerRolloutSpec, Targets};
 use tokio::time::Instant;
 
 use super::{Rollouts, STAMP};
-use crate::runtime::{Class, ReconcileError, Reconciled, System};
+use crate::runtime::{Class, ReconcileError, Reconciled};
 
 /// Largest selection that is kept between two reconciles, in bytes: fifty paused rollouts must not fill the memory.
 const MAX_KEPT: usize = 32 * 1024;
@@ -50,7 +50,7 @@ impl Selection {
         let mut whole = if let Some(kept) = kept {
             kept
         } else {
-            let found = rollouts.hub().find(rollout).await;
+            let found = rollouts.handle.hub.find(rollout).await;
             let found = found.map_err(ReconcileError::read("the rollout"))?;
             // The watch is late.
             let moved = || ReconcileError::new("Moved", Class::Outdated, "the rollout has changed");

@@ -39,7 +39,7 @@ use super::guard::{Kept, PolicyGuard};
 use crate::fleet::FleetKind;
 use crate::runtime::hub::{full_name, key_of};
 use crate::runtime::{
-    Acted, Class, Done, Handle, Hub, Key, Object, Observed, ReconcileError, Reconciled, Settings, System, Target,
+    Acted, Class, Done, Handle, Key, Object, Observed, ReconcileError, Reconciled, Settings, System, Target,
     WriteError, clock,
 };
 
@@ -157,10 +157,6 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
     // [`workloads`].
     const SETTINGS: Settings = Settings { page_size: 10, concurrency: 32, ..Settings::QUICK };
 
-    fn hub(&self) -> &Hub {
-        &self.handle.hub
-    }
-
     async fn observe<'a>(&self, schedule: &'a S, target: &mut Target<Self>) -> Reconciled<Observed<Self::Facts<'a>>> {
         if schedule.meta().deletion_timestamp.is_some() {
             return Ok(Observed::Rest(None));
@@ -218,7 +214,7 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
             seen.acted = Some((edge, Carried::Rollout(name)));
             return Ok(Acted::Nothing);
         }
-        let unguarded = self.guard.missing(&self.hub().client).await;
+        let unguarded = self.guard.missing(&self.handle.hub.client).await;
         let unguarded = unguarded.map_err(ReconcileError::read("the policy of schedules"))?;
         seen.blocked = unguarded.map(|why| (CANNOT, why));
         if seen.blocked.is_some() {
@@ -229,7 +225,7 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
             return self.change_workloads(seen, edge, &source, &mut target.state.work).await;
         }
         let wanted = rollout(schedule, &due, &source, author, until);
-        match self.hub().store(&wanted).await {
+        match self.handle.hub.store(&wanted).await {
             Ok(_) => info!(schedule = full_name(schedule), rollout = wanted.name_any(), "edge"),
             // An earlier leader has created it.
             Err(WriteError::Conflict(_)) if self.is_ours(schedule, &wanted).await? => {}

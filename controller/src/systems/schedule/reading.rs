@@ -65,7 +65,7 @@ impl<S: Schedule + Object + Serialize> Schedules<S> {
         }
         *kept = None; // and what it takes
         let consumer = Consumer::new(&self.tenant(schedule), schedule.uid().unwrap_or_default());
-        let mut memory = self.hub().memory.of(consumer).charge();
+        let mut memory = self.handle.hub.memory.of(consumer).charge();
         let reading = self.read(schedule, &mut memory).await?;
         let until = reading.timetable.as_ref().and_then(|timetable| timetable.next(now, 1).first().map(|edge| edge.at));
         let (generation, at) = (schedule.meta().generation, Instant::now());
@@ -78,7 +78,7 @@ impl<S: Schedule + Object + Serialize> Schedules<S> {
         let namespace = schedule.namespace().unwrap_or_else(|| self.namespace.clone());
         let (mut lines, mut fault) = (Vec::new(), None);
         for (index, reference) in schedule.spec().calendars.iter().enumerate() {
-            let read = calendar(self.hub(), &namespace, reference).await?;
+            let read = calendar(&self.handle.hub, &namespace, reference).await?;
             let read = read.and_then(|read| memory.spend(size_of(&read)).map(|()| read).map_err(|_| FULL.to_owned()));
             lines.push(read.unwrap_or_else(|why| {
                 fault.get_or_insert(format!("spec.calendars[{index}]: {why}"));

@@ -1,7 +1,6 @@
 //! Writes the status of a schedule.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use serde::Serialize;
 use serde_json::json;
 use shared::annotation::keys;
 use shared::schedule::api::{LastEdge, NextEdge, Schedule, ScheduleStatus};
@@ -10,10 +9,10 @@ use shared::schedule::timetable::Edge;
 
 use super::workloads::Carried;
 use super::{Observation, Schedules};
-use crate::runtime::{Object, ReconcileError, Reconciled, System};
+use crate::runtime::{Object, ReconcileError, Reconciled};
 
 /// Writes the status if it differs. The schedule as it was written.
-pub async fn write<S: Schedule + Object + Serialize>(
+pub async fn write<S: Schedule + Object>(
     schedules: &Schedules<S>,
     seen: &Observation<'_, S>,
     plan: Option<&Decision>,
@@ -26,7 +25,7 @@ pub async fn write<S: Schedule + Object + Serialize>(
         { "op": "test", "path": "/metadata/resourceVersion", "value": seen.schedule.meta().resource_version },
         { "op": "add", "path": "/status", "value": status },
     ]);
-    schedules.hub().patch_status(seen.schedule, patch).await.map(Some).map_err(ReconcileError::status)
+    schedules.handle.hub.patch_status(seen.schedule, patch).await.map(Some).map_err(ReconcileError::status)
 }
 
 fn status<S: Schedule>(seen: &Observation<'_, S>, plan: Option<&Decision>) -> ScheduleStatus {

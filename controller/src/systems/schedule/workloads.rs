@@ -155,10 +155,11 @@ impl<S: Schedule + Object> Schedules<S> {
             (work.waiting, work.confirms) = (work.tally.reopen().into(), true);
         }
         let reason = sanitize_to(&format!("schedule {name}: {source}"), MAX_BLOCKED);
-        let pass = Pass { hub: &self.handle.hub, own: &self.namespace, kinds: &schedule.spec().operator_kinds };
+        let (hub, own, kinds) = (&self.handle.hub, &*self.namespace, &*schedule.spec().operator_kinds);
         let asked = Asked { power: work.edge.power, at: work.edge.at, reason: &reason };
         while let Some(namespace) = work.waiting.front().cloned() {
-            let outcomes = pass.namespace(&namespace, &asked, &work.tally).await?;
+            let pass = Pass { hub, own, kinds, asked, tally: &work.tally };
+            let outcomes = pass.namespace(&namespace).await?;
             work.tally.add(&namespace, outcomes);
             work.waiting.pop_front();
             if begun.elapsed() > PASS {
@@ -210,6 +211,10 @@ struct Pass<'a> {
     own: &'a str,
     /// Kinds of operators that the schedule includes, such as `clusters.postgresql.cnpg.io`.
     kinds: &'a [String],
+    /// What the edge asks.
+    asked: Asked<'a>,
+    /// What has become of it so far.
+    tally: &'a Tally,
 }
 
 /// The objects of one kind in a namespace.
@@ -221,19 +226,11 @@ trait Listed: Send + Sync {
     fn inspect(&self, owners: &mut Owners) -> bool;
 
     /// Writes them.
-    fn write<'a>(self: Box<Self>, pass: &'a Pass<'a>, edge: EdgeOf<'a>) -> BoxFuture<'a, Reconciled<Outcomes>>;
+    fn write<'a>(self: Box<Self>, pass: &'a Pass<'a>, owners: &'a Owners) -> BoxFuture<'a, Reconciled<Outcomes>>;
 }
 
 /// What became of workloads, by their names.
 type Outcomes = Vec<(String, Outcome)>;
-
-/// What is to become of the workloads of a namespace.
-#[derive(Clone, Copy)]
-struct EdgeOf<'a> {
-    asked: &'a Asked<'a>,
-    tally: &'a Tally,
-    owners: &'a Owners,
-}
 
 impl<K: Workload + Object> Listed for Vec<Guarded<K>> {
     fn stage(&self) -> u8 {
@@ -247,14 +244,14 @@ impl<K: Workload + Object> Listed for Vec<Guarded<K>> {
         })
     }
 
-    fn write<'a>(self: Box<Self>, pass: &'a Pass<'a>, edge: EdgeOf<'a>) -> BoxFuture<'a, Reconciled<Outcomes>> {
-        pass.all(*self, edge).boxed()
+    fn write<'a>(self: Box<Self>, pass: &'a Pass<'a>, owners: &'a Owners) -> BoxFuture<'a, Reconciled<Outcomes>> {
+        pass.all(*self, owners).boxed()
     }
 }
 
 impl Pass<'_> {
     /// What becomes of the workloads of a namespace.
-    async fn namespace(&self, name: &str, asked: &Asked<'_>, tally: &Tally) -> Reconciled<Outcomes> {
+    async fn namespace(&self, name: &str) -> Reconciled<Outcomes> {
         let whole = |outcome| vec![("namespace".to_owned(), outcome)];
         let ours = || "our own programs run in it".to_owned();
         if let Some(why) = left(name).or_else(|| (name == self.own).then(ours)) {
@@ -284,11 +281,11 @@ impl Pass<'_> {
         }
         // What starts or scales others sleeps first and wakes last.
         lists.sort_by_key(|list| list.stage());
-        if asked.power == Power::Running {
+        if self.asked.power == Power::Running {
             lists.reverse();
         }
         for list in lists {
-            outcomes.extend(list.write(self, EdgeOf { asked, tally, owners: &owners }).await?);
+            outcomes.extend(list.write(self, &owners).await?);
         }
         Ok(outcomes)
     }
@@ -317,14 +314,14 @@ impl Pass<'_> {
     }
 
     /// Some at a time, in the order of their names.
-    async fn all<K: Workload + Object>(&self, listed: Vec<Guarded<K>>, edge: EdgeOf<'_>) -> Reconciled<Outcomes> {
+    async fn all<K: Workload + Object>(&self, listed: Vec<Guarded<K>>, owners: &Owners) -> Reconciled<Outcomes> {
         let one = |found: Guarded<K>| async move {
             let (namespace, name) = (found.namespace().unwrap_or_default(), K::ROW.kind.full_name(&found.name_any()));
-            if edge.tally.has_ended(&namespace, &name) {
+            if self.tally.has_ended(&namespace, &name) {
                 return Ok(None);
             }
             let outcome = match found.0 {
-                Ok(object) => self.one(object, edge).await?,
+                Ok(object) => self.one(object, owners).await?,
                 Err(unreadable) => Some(Outcome::Failed(format!("it cannot be read: {}", unreadable.error))),
             };
             Ok(outcome.map(|outcome| (name, outcome)))
@@ -334,14 +331,13 @@ impl Pass<'_> {
     }
 
     /// Writes one workload, read again if another client wrote it in between. None if it is none of the edge.
-    async fn one<K: Workload + Object>(&self, mut object: K, edge: EdgeOf<'_>) -> Reconciled<Option<Outcome>> {
-        let EdgeOf { asked, owners, .. } = edge;
-        let sleeps = asked.power == Power::Hibernating;
+    async fn one<K: Workload + Object>(&self, mut object: K, owners: &Owners) -> Reconciled<Option<Outcome>> {
+        let sleeps = self.asked.power == Power::Hibernating;
         // An old definition does not have the field of a row. A wake must pass all the same.
         let strict = sleeps && K::ROW.is_row();
         let params = PatchParams { field_validation: strict.then_some(ValidationDirective::Strict), ..as_controller() };
         for _ in 0..ATTEMPTS {
-            let patch = match step(K::ROW, &object.value(), asked, owners) {
+            let patch = match step(K::ROW, &object.value(), &self.asked, owners) {
                 Step::NotOurs => return Ok(None),
                 Step::Ended(outcome) => {
                     if outcome == Outcome::Done && !sleeps {

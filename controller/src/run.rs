@@ -21,6 +21,7 @@ use shared::text::sanitize_chain;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
+use tower::BoxError;
 use tracing::{error, info, warn};
 
 use crate::args::Args;
@@ -52,7 +53,7 @@ enum Failure {
     #[error("--lease-duration must be longer than --renew-deadline, and that longer than --retry-period")]
     Times,
     #[error("find the hub")]
-    Hub(#[source] Box<dyn std::error::Error + Send + Sync>),
+    Hub(#[source] BoxError),
     #[error("cannot serve on {0}")]
     Serve(std::net::SocketAddr, #[source] std::io::Error),
     #[error("cannot keep state in {0} (--state-dir)")]
@@ -94,7 +95,7 @@ async fn serve(args: Args, kinds: Kinds, members: Vec<MemberKind>, threads: Thre
     if !times.are_ordered() {
         return Err(Failure::Times);
     }
-    let mut config = config(&args).await?;
+    let mut config = config(&args).await.map_err(Failure::Hub)?;
     // Longer than the API server lets a watch live.
     config.read_timeout = Some(Duration::from_secs(320));
     let watches = Client::try_from(config.clone()).map_err(|error| Failure::Hub(error.into()))?;
@@ -114,11 +115,10 @@ async fn serve(args: Args, kinds: Kinds, members: Vec<MemberKind>, threads: Thre
         warn!(variable, "calls to clouds use this proxy; connections to clusters do not, and need a direct route");
     }
 
-    let marks = args
-        .state_dir
-        .as_ref()
-        .map(|folder| CrashMarks::open(folder).map_err(|source| Failure::State(folder.clone(), source)));
-    let marks = marks.transpose()?.unwrap_or_default();
+    let marks = match &args.state_dir {
+        Some(folder) => CrashMarks::open(folder).map_err(|source| Failure::State(folder.clone(), source))?,
+        None => CrashMarks::default(),
+    };
     let (listen, network, cgu) = (args.listen, args.network(threads), args.cgu_settings());
     let served = readiness::serve(listen, metrics.clone(), readiness.clone());
     let memory = MemoryLimit::new(MemorySizes::OBJECTS);
@@ -270,13 +270,12 @@ impl Process {
 }
 
 /// Where the hub is, with calls that end: the default would retry for minutes and wait forever.
-async fn config(args: &Args) -> Result<Config, Failure> {
+async fn config(args: &Args) -> Result<Config, BoxError> {
     let mut config = match &args.kubeconfig {
-        None => Config::infer().await.map_err(|error| Failure::Hub(error.into()))?,
+        None => Config::infer().await?,
         Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| Failure::Hub(error.into()))?;
-            let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-            config.map_err(|error| Failure::Hub(error.into()))?
+            let kubeconfig = Kubeconfig::read_from(path)?;
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
         }
     };
     config.connect_timeout = Some(Duration::from_secs(5));

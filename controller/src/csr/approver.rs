@@ -56,7 +56,6 @@ pub struct PassError {
 #[derive(Debug)]
 pub struct Approver {
     window: Window,
-    limits: Limits,
     /// Our own approvals: a list that is older than an approval must not make us forget it.
     approved: Approvals,
     kubelets: Kubelets,
@@ -70,8 +69,8 @@ impl Approver {
     /// [`Approver::awake`]; client certificates only after a sleep that was long enough for them to expire.
     pub fn new(target: impl Into<String>, opened: Timestamp, after_long_sleep: bool) -> Self {
         let window = Window { opened, closes: Timestamp::MAX, after_long_sleep };
-        let (limits, approved, kubelets) = (Limits::default(), Approvals::new(), Kubelets::default());
-        Self { window, limits, approved, kubelets, log: AuditLog::new(target.into()), charge: None }
+        let (approved, kubelets) = (Approvals::new(), Kubelets::default());
+        Self { window, approved, kubelets, log: AuditLog::new(target.into()), charge: None }
     }
 
     /// Sets since when each machine of the cluster has run, by lowercase name. Without a running machine there is no
@@ -112,7 +111,7 @@ impl Approver {
         if open.iter().any(|csr| Kind::of_signer(&csr.signer) == Some(Kind::Client)) {
             self.observe(client, &mut cluster, now).await?;
         }
-        let mut decisions = decide(&csrs, &cluster, &self.window, &self.limits, &self.approved, now);
+        let mut decisions = decide(&csrs, &cluster, &self.window, &Limits::default(), &self.approved, now);
         decisions.retain(|decision| !matches!(decision.verdict, Verdict::Leave(reason) if reason.is_settled()));
         let outcomes = approve_all(client, decisions, now, may).await;
 

@@ -68,9 +68,7 @@ pub trait Follower<K: Object>: Send + Sync + 'static {
     }
 
     /// The watch was interrupted, and is tried again.
-    fn failed(&self, error: &watcher::Error) {
-        let _ = error;
-    }
+    fn failed(&self, _error: &watcher::Error) {}
 }
 
 /// A kind of object, the systems that work on it, and those who follow it.

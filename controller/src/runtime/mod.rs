@@ -96,24 +96,20 @@ pub trait System: Send + Sync + Sized + 'static {
     fn decide(&self, facts: &Self::Facts<'_>) -> Self::Plan;
 
     /// Records what counts as done from here on, even if the answer to the call is lost.
-    fn remember(&self, plan: &Self::Plan, state: &mut Self::State) {
-        let _ = (plan, state);
-    }
+    fn remember(&self, _plan: &Self::Plan, _state: &mut Self::State) {}
 
     /// Carries out the plan's actions. What came of them becomes a fact.
     fn act(
         &self,
-        facts: &mut Self::Facts<'_>,
-        plan: &mut Self::Plan,
-        target: &mut Target<Self>,
+        _facts: &mut Self::Facts<'_>,
+        _plan: &mut Self::Plan,
+        _target: &mut Target<Self>,
     ) -> impl Future<Output = Reconciled<Acted>> + Send {
-        let _ = (facts, plan, target);
         std::future::ready(Ok(Acted::Nothing))
     }
 
     /// Decides once more, with the facts that acting has changed.
-    fn decide_again(&self, facts: &Self::Facts<'_>, first: Self::Plan) -> Self::Plan {
-        let _ = first;
+    fn decide_again(&self, facts: &Self::Facts<'_>, _first: Self::Plan) -> Self::Plan {
         self.decide(facts)
     }
 
@@ -129,24 +125,19 @@ pub trait System: Send + Sync + Sized + 'static {
     /// how the report has ended.
     fn act_after_report(
         &self,
-        facts: &mut Self::Facts<'_>,
-        plan: &Self::Plan,
+        _facts: &mut Self::Facts<'_>,
+        _plan: &Self::Plan,
         reported: Done,
-        target: &mut Target<Self>,
+        _target: &mut Target<Self>,
     ) -> impl Future<Output = Reconciled<Done>> + Send {
-        let _ = (facts, plan, target);
         std::future::ready(Ok(reported))
     }
 
     /// A reconcile has failed: what the state says may be out of date.
-    fn failed(&self, state: &mut Self::State, class: Class) {
-        let _ = (state, class);
-    }
+    fn failed(&self, _state: &mut Self::State, _class: Class) {}
 
     /// A target is gone, or its state was dropped: what is kept of it outside its state goes as well.
-    fn forget(&self, key: &Key) {
-        let _ = key;
-    }
+    fn forget(&self, _key: &Key) {}
 
     /// Counts a reconcile that has ended.
     fn measured(&self, hub: &Hub, outcome: &'static str, took: Duration) {

@@ -149,13 +149,10 @@ impl<S: System> Targets<S> {
 
     /// Puts a state back. False if the target was forgotten meanwhile: then the state is dropped.
     pub(super) fn put(&self, key: &Key, entry: Box<TargetEntry<S>>) -> bool {
-        match self.all.lock().get_mut(key) {
-            Some(place) => {
-                *place = Some(entry);
-                true
-            }
-            None => false,
-        }
+        let mut all = self.all.lock();
+        let Some(place) = all.get_mut(key) else { return false };
+        *place = Some(entry);
+        true
     }
 
     /// A target is gone.

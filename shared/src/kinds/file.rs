@@ -247,7 +247,7 @@ impl RowState {
 
 impl RowObstacle {
     fn checked(self) -> Result<Obstacle, String> {
-        Ok(Obstacle { when: list("when", self.when, RowTest::checked)?, refuses: true, says: line(self.message) })
+        Ok(Obstacle::refusing(list("when", self.when, RowTest::checked)?, line(self.message)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Kinds;
-use super::operators::no_row;
+use super::operators::why_no_row;
 use super::row::{Reader, TargetKind};
 use crate::annotation::{annotation, keys};
 use crate::object::{controller, group_of, name_of, text};
@@ -70,7 +70,7 @@ pub fn refusal(kinds: Kinds, object: &Value) -> Option<String> {
     if kinds.of_owner(owner).is_some_and(TargetKind::is_row) {
         return Some(format!("{name} would scale it up again: hibernate {name} instead"));
     }
-    let why = no_row::why(group, kind)?;
+    let why = why_no_row(group, kind)?;
     Some(format!("{name} would scale it up again and cannot sleep: {why}"))
 }
 

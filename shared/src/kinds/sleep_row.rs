@@ -195,6 +195,27 @@ pub struct Obstacle {
     pub says: &'static str,
 }
 
+impl Phase {
+    /// It is in this state if all of these hold.
+    pub const fn when(self, when: &'static [Test]) -> State {
+        State { when, is: self, text: None }
+    }
+}
+
+impl State {
+    /// The same, with the place where the operator says more.
+    pub const fn says(self, at: At) -> Self {
+        Self { text: Some(at), ..self }
+    }
+}
+
+impl Obstacle {
+    /// Refuses a sleep if all of these hold.
+    pub const fn refusing(when: &'static [Test], says: &'static str) -> Self {
+        Self { when, refuses: true, says }
+    }
+}
+
 impl fmt::Display for Switch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.at.replace("~1", "/");

@@ -4,8 +4,9 @@ use super::target;
 use crate::kinds::kind::Kind;
 use crate::kinds::row::TargetKind;
 use crate::kinds::sleep_row::At::{Condition, Field};
+use crate::kinds::sleep_row::Phase::{Asleep, Awake, Failed, FallingAsleep, Waking};
 use crate::kinds::sleep_row::Test::{Absent, Asked, Is, Zero};
-use crate::kinds::sleep_row::{Obstacle, Phase, Range, Scalar, Seen, SleepRow, State, Switch};
+use crate::kinds::sleep_row::{Obstacle, Range, Seen, SleepRow, Switch};
 
 /// `Rollout` of Argo Rollouts.
 pub static ROLLOUT: TargetKind = target(
@@ -14,22 +15,17 @@ pub static ROLLOUT: TargetKind = target(
     &SleepRow {
         switches: &[Switch::count("/spec/replicas")],
         states: &[
-            State { when: &[Asked(true), Zero(Field("/status/replicas"))], is: Phase::Asleep, text: None },
-            State { when: &[Asked(true)], is: Phase::FallingAsleep, text: None },
-            State {
-                when: &[Is(Field("/status/phase"), &["Degraded"])],
-                is: Phase::Failed,
-                text: Some(Field("/status/message")),
-            },
-            State { when: &[Is(Field("/status/phase"), &["Healthy"])], is: Phase::Awake, text: None },
-            State { when: &[], is: Phase::Waking, text: Some(Field("/status/message")) },
+            Asleep.when(&[Asked(true), Zero(Field("/status/replicas"))]),
+            FallingAsleep.when(&[Asked(true)]),
+            Failed.when(&[Is(Field("/status/phase"), &["Degraded"])]).says(Field("/status/message")),
+            Awake.when(&[Is(Field("/status/phase"), &["Healthy"])]),
+            Waking.when(&[]).says(Field("/status/message")),
         ],
         seen: Seen::Generation("/status/observedGeneration"),
-        obstacles: &[Obstacle {
-            when: &[Is(Field("/status/phase"), &["Paused"])],
-            refuses: true,
-            says: "a canary or a blue-green change waits: promote or abort it first",
-        }],
+        obstacles: &[Obstacle::refusing(
+            &[Is(Field("/status/phase"), &["Paused"])],
+            "a canary or a blue-green change waits: promote or abort it first",
+        )],
         scales: Some("/spec/workloadRef"),
         ..SleepRow::PLAIN
     },
@@ -45,38 +41,22 @@ pub static SCALED_OBJECT: TargetKind = target(
                 range: Range::NumberText,
                 ..Switch::word("/metadata/annotations/autoscaling.keda.sh~1paused-replicas", "0", &[])
             },
-            Switch {
-                absent: Scalar::None,
-                ..Switch::word("/metadata/annotations/autoscaling.keda.sh~1paused", "true", &["true", "false"])
-            },
+            Switch::word("/metadata/annotations/autoscaling.keda.sh~1paused", "true", &["true", "false"]),
         ],
         states: &[
-            State {
-                when: &[Is(Condition("Paused", "status"), &["True"]), Zero(Field("/status/pausedReplicaCount"))],
-                is: Phase::Asleep,
-                text: None,
-            },
-            State {
-                when: &[Is(Condition("Ready", "status"), &["True"]), Is(Condition("Paused", "status"), &["False"])],
-                is: Phase::Awake,
-                text: None,
-            },
-            State {
-                when: &[Is(Condition("Ready", "status"), &["True"]), Absent(Condition("Paused", "status"))],
-                is: Phase::Awake,
-                text: None,
-            },
-            State { when: &[Asked(false)], is: Phase::Waking, text: Some(Condition("Ready", "message")) },
+            Asleep.when(&[Is(Condition("Paused", "status"), &["True"]), Zero(Field("/status/pausedReplicaCount"))]),
+            Awake.when(&[Is(Condition("Ready", "status"), &["True"]), Is(Condition("Paused", "status"), &["False"])]),
+            Awake.when(&[Is(Condition("Ready", "status"), &["True"]), Absent(Condition("Paused", "status"))]),
+            Waking.when(&[Asked(false)]).says(Condition("Ready", "message")),
         ],
-        obstacles: &[Obstacle {
-            when: &[
+        obstacles: &[Obstacle::refusing(
+            &[
                 Is(Field("/metadata/annotations/autoscaling.keda.sh~1paused"), &["true"]),
                 Absent(Field("/metadata/annotations/autoscaling.keda.sh~1paused-replicas")),
             ],
-            refuses: true,
-            says: "it is paused at its current count, which a wake would not bring back: remove the annotation \
-                   autoscaling.keda.sh/paused first",
-        }],
+            "it is paused at its current count, which a wake would not bring back: remove the annotation \
+             autoscaling.keda.sh/paused first",
+        )],
         scales: Some("/spec/scaleTargetRef"),
         may_wait: "before KEDA 2.18.2 a pause that was removed may stay: set the annotation and remove it again",
         ..SleepRow::PLAIN

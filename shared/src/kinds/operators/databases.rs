@@ -4,8 +4,9 @@ use super::target;
 use crate::kinds::kind::Kind;
 use crate::kinds::row::TargetKind;
 use crate::kinds::sleep_row::At::{Condition, Field};
+use crate::kinds::sleep_row::Phase::{Asleep, Awake, Failed, FallingAsleep, Waits, Waking};
 use crate::kinds::sleep_row::Test::{Absent, AllAtLeast, AllZero, Asked, AtLeast, Begins, Is, Zero};
-use crate::kinds::sleep_row::{Phase, Range, Scalar, Seen, SleepRow, State, Switch};
+use crate::kinds::sleep_row::{At, Scalar, Seen, SleepRow, State, Switch};
 
 const VOLUMES: &str = "its volumes, snapshots and backups";
 
@@ -22,41 +23,27 @@ pub static EDB: TargetKind = target(
     &EDB_POSTGRES,
 );
 
-const HEALTHY: &str = "it stops a cluster only while that is healthy, and waits as long as it is not";
-
 macro_rules! cloud_native_pg {
     ($name:ident, $annotation:literal, $condition:literal) => {
         static $name: SleepRow = SleepRow {
             switches: &[Switch::word(concat!("/metadata/annotations/", $annotation), "on", &["off"])],
             states: &[
-                State { when: &[Is(Condition($condition, "status"), &["True"])], is: Phase::Asleep, text: None },
-                State {
-                    when: &[Is(Condition($condition, "reason"), &["DeletingPods", "WaitingPodsDeletion"])],
-                    is: Phase::FallingAsleep,
-                    text: Some(Condition($condition, "message")),
-                },
-                State {
-                    when: &[Is(Condition($condition, "reason"), &["WaitingForHealthy"])],
-                    is: Phase::Waits,
-                    text: Some(Condition($condition, "message")),
-                },
-                State {
-                    when: &[Begins(Field("/status/phase"), "Cluster is unrecoverable")],
-                    is: Phase::Failed,
-                    text: Some(Field("/status/phase")),
-                },
-                State {
-                    when: &[
-                        Absent(Condition($condition, "status")),
-                        Is(Field("/status/phase"), &["Cluster in healthy state"]),
-                        AtLeast(Field("/status/readyInstances"), Field("/spec/instances")),
-                    ],
-                    is: Phase::Awake,
-                    text: None,
-                },
-                State { when: &[Asked(false)], is: Phase::Waking, text: Some(Field("/status/phase")) },
+                Asleep.when(&[Is(Condition($condition, "status"), &["True"])]),
+                FallingAsleep
+                    .when(&[Is(Condition($condition, "reason"), &["DeletingPods", "WaitingPodsDeletion"])])
+                    .says(Condition($condition, "message")),
+                Waits
+                    .when(&[Is(Condition($condition, "reason"), &["WaitingForHealthy"])])
+                    .says(Condition($condition, "message")),
+                Failed.when(&[Begins(Field("/status/phase"), "Cluster is unrecoverable")]).says(Field("/status/phase")),
+                Awake.when(&[
+                    Absent(Condition($condition, "status")),
+                    Is(Field("/status/phase"), &["Cluster in healthy state"]),
+                    AtLeast(Field("/status/readyInstances"), Field("/spec/instances")),
+                ]),
+                Waking.when(&[Asked(false)]).says(Field("/status/phase")),
             ],
-            may_wait: HEALTHY,
+            may_wait: "it stops a cluster only while that is healthy, and waits as long as it is not",
             stays: VOLUMES,
             ..SleepRow::PLAIN
         };
@@ -85,70 +72,57 @@ pub static CNPG_POOLER: TargetKind = target(
     &SleepRow {
         switches: &[Switch::count("/spec/instances")],
         states: &[
-            State { when: &[Asked(true), Zero(Field("/status/instances"))], is: Phase::Asleep, text: None },
-            State { when: &[Asked(true)], is: Phase::FallingAsleep, text: None },
-            State {
-                when: &[AtLeast(Field("/status/instances"), Field("/spec/instances"))],
-                is: Phase::Awake,
-                text: None,
-            },
-            State { when: &[], is: Phase::Waking, text: None },
+            Asleep.when(&[Asked(true), Zero(Field("/status/instances"))]),
+            FallingAsleep.when(&[Asked(true)]),
+            Awake.when(&[AtLeast(Field("/status/instances"), Field("/spec/instances"))]),
+            Waking.when(&[]),
         ],
         may_wait: "its Deployment is scaled by the operator",
         ..SleepRow::PLAIN
     },
 );
 
-const BACKUP: &str = "it pauses nothing while a backup or a restore of the cluster runs";
+const STATE: At = Field("/status/state");
 
-macro_rules! percona {
-    ($name:ident, $text:expr, $makes:expr, $since:literal) => {
-        static $name: SleepRow = SleepRow {
-            makes: $makes,
-            since: $since,
-            switches: &[Switch::flag("/spec/pause")],
-            states: &[
-                State { when: &[Is(Field("/status/state"), &["paused"])], is: Phase::Asleep, text: None },
-                State { when: &[Is(Field("/status/state"), &["stopping"])], is: Phase::FallingAsleep, text: None },
-                State { when: &[Is(Field("/status/state"), &["error"])], is: Phase::Failed, text: $text },
-                State { when: &[Is(Field("/status/state"), &["ready"])], is: Phase::Awake, text: None },
-                State {
-                    when: &[Asked(false), Is(Field("/status/state"), &["initializing", "sharding", "unknown"])],
-                    is: Phase::Waking,
-                    text: None,
-                },
-            ],
-            may_wait: BACKUP,
-            stays: VOLUMES,
-            ..SleepRow::PLAIN
-        };
-    };
+const PERCONA: SleepRow = SleepRow {
+    switches: &[Switch::flag("/spec/pause")],
+    states: &percona_states(None),
+    may_wait: "it pauses nothing while a backup or a restore of the cluster runs",
+    stays: VOLUMES,
+    ..SleepRow::PLAIN
+};
+
+/// `text`: where it says why it failed.
+const fn percona_states(text: Option<At>) -> [State; 5] {
+    [
+        Asleep.when(&[Is(STATE, &["paused"])]),
+        FallingAsleep.when(&[Is(STATE, &["stopping"])]),
+        State { text, ..Failed.when(&[Is(STATE, &["error"])]) },
+        Awake.when(&[Is(STATE, &["ready"])]),
+        Waking.when(&[Asked(false), Is(STATE, &["initializing", "sharding", "unknown"])]),
+    ]
 }
-
-percona!(XTRADB, None, None, "1.0");
-percona!(MONGODB, Some(Field("/status/message")), None, "0.3");
-// Since 3.0 in a group of its own.
-percona!(POSTGRES, None, Some(("upstream.pgv2.percona.com", "PostgresCluster")), "2.1");
 
 /// `PerconaXtraDBCluster`.
 pub static PERCONA_XTRADB: TargetKind = target(
     Kind::namespaced("pxc.percona.com", &["v1"], "PerconaXtraDBCluster", "perconaxtradbclusters")
         .with_short(&["pxc", "pxcs"]),
     4,
-    &XTRADB,
+    &SleepRow { since: "1.0", ..PERCONA },
 );
 /// `PerconaServerMongoDB`.
 pub static PERCONA_MONGODB: TargetKind = target(
     Kind::namespaced("psmdb.percona.com", &["v1"], "PerconaServerMongoDB", "perconaservermongodbs")
         .with_short(&["psmdb"]),
     4,
-    &MONGODB,
+    &SleepRow { states: &percona_states(Some(Field("/status/message"))), since: "0.3", ..PERCONA },
 );
 /// `PerconaPGCluster`.
 pub static PERCONA_POSTGRES: TargetKind = target(
     Kind::namespaced("pgv2.percona.com", &["v2"], "PerconaPGCluster", "perconapgclusters").with_short(&["pg"]),
     4,
-    &POSTGRES,
+    // Since 3.0 in a group of its own.
+    &SleepRow { makes: Some(("upstream.pgv2.percona.com", "PostgresCluster")), since: "2.1", ..PERCONA },
 );
 
 /// `PostgresCluster` of Crunchy Data. The operator suspends the `CronJobs` of its backups itself.
@@ -158,14 +132,10 @@ pub static CRUNCHY: TargetKind = target(
     &SleepRow {
         switches: &[Switch::flag("/spec/shutdown")],
         states: &[
-            State { when: &[Asked(true), AllZero("/status/instances", "replicas")], is: Phase::Asleep, text: None },
-            State { when: &[Asked(true)], is: Phase::FallingAsleep, text: None },
-            State {
-                when: &[AllAtLeast(("/status/instances", "readyReplicas"), ("/spec/instances", "replicas"))],
-                is: Phase::Awake,
-                text: None,
-            },
-            State { when: &[], is: Phase::Waking, text: None },
+            Asleep.when(&[Asked(true), AllZero("/status/instances", "replicas")]),
+            FallingAsleep.when(&[Asked(true)]),
+            Awake.when(&[AllAtLeast(("/status/instances", "readyReplicas"), ("/spec/instances", "replicas"))]),
+            Waking.when(&[]),
         ],
         seen: Seen::Generation("/status/observedGeneration"),
         stays: VOLUMES,
@@ -173,6 +143,8 @@ pub static CRUNCHY: TargetKind = target(
         ..SleepRow::PLAIN
     },
 );
+
+const CASSANDRA_PROGRESS: At = Field("/status/cassandraOperatorProgress");
 
 /// `CassandraDatacenter` of `K8ssandra`'s cass-operator.
 pub static CASSANDRA: TargetKind = target(
@@ -182,24 +154,10 @@ pub static CASSANDRA: TargetKind = target(
     &SleepRow {
         switches: &[Switch::flag("/spec/stopped")],
         states: &[
-            State {
-                when: &[
-                    Is(Condition("Stopped", "status"), &["True"]),
-                    Is(Field("/status/cassandraOperatorProgress"), &["Ready"]),
-                ],
-                is: Phase::Asleep,
-                text: None,
-            },
-            State { when: &[Is(Condition("Stopped", "status"), &["True"])], is: Phase::FallingAsleep, text: None },
-            State {
-                when: &[
-                    Is(Condition("Ready", "status"), &["True"]),
-                    Is(Field("/status/cassandraOperatorProgress"), &["Ready"]),
-                ],
-                is: Phase::Awake,
-                text: None,
-            },
-            State { when: &[Asked(false)], is: Phase::Waking, text: Some(Condition("Ready", "message")) },
+            Asleep.when(&[Is(Condition("Stopped", "status"), &["True"]), Is(CASSANDRA_PROGRESS, &["Ready"])]),
+            FallingAsleep.when(&[Is(Condition("Stopped", "status"), &["True"])]),
+            Awake.when(&[Is(Condition("Ready", "status"), &["True"]), Is(CASSANDRA_PROGRESS, &["Ready"])]),
+            Waking.when(&[Asked(false)]).says(Condition("Ready", "message")),
         ],
         seen: Seen::Generation("/status/observedGeneration"),
         may_wait: "it drains each node first",
@@ -215,24 +173,19 @@ pub static CLICK_HOUSE: TargetKind = target(
     4,
     &SleepRow {
         switches: &[Switch {
-            at: "/spec/stop",
-            only_present: false,
-            asleep: Scalar::Text("yes"),
             absent: Scalar::Text("no"),
-            range: Range::Words(&[
-                "", "no", "No", "false", "False", "off", "Off", "0", "disable", "Disable", "disabled", "Disabled",
-            ]),
+            ..Switch::word(
+                "/spec/stop",
+                "yes",
+                &["", "no", "No", "false", "False", "off", "Off", "0", "disable", "Disable", "disabled", "Disabled"],
+            )
         }],
         states: &[
-            State { when: &[Asked(true), Is(Field("/status/status"), &["Completed"])], is: Phase::Asleep, text: None },
-            State {
-                when: &[Is(Field("/status/status"), &["Aborted"])],
-                is: Phase::Failed,
-                text: Some(Field("/status/error")),
-            },
-            State { when: &[Asked(true)], is: Phase::FallingAsleep, text: Some(Field("/status/action")) },
-            State { when: &[Is(Field("/status/status"), &["Completed"])], is: Phase::Awake, text: None },
-            State { when: &[], is: Phase::Waking, text: Some(Field("/status/action")) },
+            Asleep.when(&[Asked(true), Is(Field("/status/status"), &["Completed"])]),
+            Failed.when(&[Is(Field("/status/status"), &["Aborted"])]).says(Field("/status/error")),
+            FallingAsleep.when(&[Asked(true)]).says(Field("/status/action")),
+            Awake.when(&[Is(Field("/status/status"), &["Completed"])]),
+            Waking.when(&[]).says(Field("/status/action")),
         ],
         seen: Seen::ByTime,
         may_wait: "it reconciles one change after the other",

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::lifecycle::Lifecycle;
 use super::row::{Reader, STOP_START};
 use super::view::View;
-use super::{ByDefault, Change, Column, Intent, Kind, Progress, Record, TargetError, TargetKind};
+use super::{Change, Column, Intent, Kind, Progress, Record, TargetError, TargetKind};
 use crate::admission::Settings;
 use crate::power::Power;
 
@@ -18,30 +18,20 @@ pub const POWER: &str = "hibernate.sh/power-state";
 
 /// The row.
 pub static SANDBOX: TargetKind = TargetKind {
-    kind: Kind::cluster_scoped("test.hibernate.sh", &["v1"], "Sandbox", "sandboxes").with_short(&["sbx"]),
-    by_default: ByDefault::Never,
-    has_schedule: false,
-    has_force: false,
     plan: None,
-    deployed_field: None,
     writes: "annotation hibernate.sh/power-state",
-    rival: None,
     asleep: "paused",
     awake: "running",
     columns: &[Column {
         header: "SEATS",
         cell: |record, _| record.more.get("seats").map(Value::to_string).unwrap_or_default(),
     }],
-    warnings: |_, _| Vec::new(),
-    confirmation: None,
-    companion: None,
-    elsewhere: None,
-    control_plane: None,
     in_rollouts: Some(STOP_START),
-    is_listed: |_| true,
-    in_namespace: false,
     stage: 5,
-    reader: Reader::Code(|object| Ok(Box::new(Sandbox(object)))),
+    ..TargetKind::plain(
+        Kind::cluster_scoped("test.hibernate.sh", &["v1"], "Sandbox", "sandboxes").with_short(&["sbx"]),
+        Reader::Code(|object| Ok(Box::new(Sandbox(object)))),
+    )
 };
 
 #[derive(Debug)]

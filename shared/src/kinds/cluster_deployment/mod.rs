@@ -25,12 +25,9 @@ use crate::power::Power;
 
 /// The row.
 pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
-    kind: Kind::namespaced("hive.openshift.io", &["v1"], "ClusterDeployment", "clusterdeployments").with_short(&["cd"]),
     by_default: ByDefault::Always,
     has_schedule: true,
-    has_force: false,
     plan: Some(&plan::PLAN),
-    deployed_field: None,
     writes: "spec.powerState: \"Hibernating\"",
     rival: Some(&Rival {
         name: "Hive's own hibernation controller",
@@ -48,16 +45,12 @@ pub static CLUSTER_DEPLOYMENT: TargetKind = TargetKind {
         Column { header: "FIRES-AT", cell: fires_at },
         ASLEEP,
     ],
-    warnings: |_, _| Vec::new(),
-    confirmation: None,
-    companion: None,
-    elsewhere: None,
-    control_plane: None,
     in_rollouts: Some(STOP_START),
-    is_listed: |_| true,
-    in_namespace: false,
     stage: 5,
-    reader: Reader::Code(|object| Ok(Box::new(ClusterDeployment::deserialize(object)?))),
+    ..TargetKind::plain(
+        Kind::namespaced("hive.openshift.io", &["v1"], "ClusterDeployment", "clusterdeployments").with_short(&["cd"]),
+        Reader::Code(|object| Ok(Box::new(ClusterDeployment::deserialize(object)?))),
+    )
 };
 
 impl Lifecycle for ClusterDeployment {

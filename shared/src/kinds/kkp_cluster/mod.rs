@@ -28,14 +28,10 @@ use crate::power::Power;
 
 /// The row.
 pub static KKP_CLUSTER: TargetKind = TargetKind {
-    kind: Kind::cluster_scoped("kubermatic.k8c.io", &["v1"], "Cluster", "clusters").with_short(&["cluster"]),
     by_default: ByDefault::InStatus,
-    has_schedule: false,
     has_force: true,
     plan: Some(&Plan { preflight: Some(&Dehydration), rules: None, sync: None, is_upgraded: false }),
-    deployed_field: None,
     writes: "annotation hibernate.sh/power-state: \"Hibernating\"",
-    rival: None,
     asleep: "dehydrated",
     awake: "running",
     columns: &[
@@ -63,10 +59,11 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
     control_plane: Some(NAMESPACE_PREFIX),
     // The limits of all phases add up to more: what is slower is worth a person's look.
     in_rollouts: Some(Deadlines { sleep: Duration::from_mins(45), wake: Duration::from_mins(45) }),
-    is_listed: |_| true,
-    in_namespace: false,
     stage: 5,
-    reader: Reader::Code(|object| Ok(Box::new(Cluster::deserialize(object)?))),
+    ..TargetKind::plain(
+        Kind::cluster_scoped("kubermatic.k8c.io", &["v1"], "Cluster", "clusters").with_short(&["cluster"]),
+        Reader::Code(|object| Ok(Box::new(Cluster::deserialize(object)?))),
+    )
 };
 
 /// What the request on the object asks for.

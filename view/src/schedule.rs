@@ -5,10 +5,11 @@ use hub::error::HubError;
 use hub::{HubClient, Resource, is_namespace};
 use serde::Serialize;
 use serde_json::{Value, json};
+use shared::kinds::cron_job::IN_NAMESPACE;
 use shared::kinds::{CLUSTER_SCHEDULE, Governed, SCHEDULE, ScheduledChange, ShownKind, TargetKind, View};
 use shared::power::Power;
 use shared::rollout::NamespaceLabels;
-use shared::schedule::api::{PowerSchedule, Schedule as _, ScheduleSpec, ScheduleStatus, WORKLOADS, workload_kinds};
+use shared::schedule::api::{PowerSchedule, Schedule as _, ScheduleSpec, ScheduleStatus, WORKLOADS};
 use shared::schedule::governs::{Governor, Governors};
 
 use super::error::{Failure, ViewError};
@@ -155,7 +156,7 @@ async fn namespaces(hub: &HubClient, namespace: Option<&str>) -> Result<Namespac
 
 /// How schedules name the kind of a target; none if they have no such targets.
 pub fn scheduled_as(row: &'static TargetKind) -> Option<&'static str> {
-    if workload_kinds().contains(&&row.kind) { Some(WORKLOADS) } else { row.in_rollouts.map(|_| row.kind.kind) }
+    if IN_NAMESPACE.contains(&row) { Some(WORKLOADS) } else { row.in_rollouts.map(|_| row.kind.kind) }
 }
 
 impl From<&ScheduleState> for Governed {

@@ -12,19 +12,14 @@ use super::days;
 use super::zone::instant;
 use crate::kinds::operators::objects::OPERATORS;
 pub use crate::kinds::shown::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE};
-use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
-use crate::kinds::{CRON_JOB, Kind, Kinds, TargetKind};
+use crate::kinds::{Kinds, TargetKind};
 use crate::power::Power;
 use crate::rollout::Share;
 use crate::rollout::api::{TargetGroup, Targets, duration, positive_share, share};
 
-/// The kind of targets that stands for all that `kubectl hibernate ns/NAME` puts to sleep.
+/// The kind of targets that stands for all that `kubectl hibernate ns/NAME` puts to sleep: the kinds of
+/// [`crate::kinds::cron_job::IN_NAMESPACE`], and of operators.
 pub const WORKLOADS: &str = "Workloads";
-
-/// The kinds that [`WORKLOADS`] stands for.
-pub fn workload_kinds() -> [&'static Kind; 3] {
-    [&DEPLOYMENT.kind, &STATEFUL_SET.kind, &CRON_JOB.kind]
-}
 
 /// What both kinds of schedule have in common.
 pub trait Schedule: Resource<DynamicType = ()> {

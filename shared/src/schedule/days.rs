@@ -1,18 +1,10 @@
 //! Days and times as schedules write them.
 
 use jiff::ToSpan as _;
-use jiff::civil::{Date, DateTime, Time, Weekday};
+use jiff::civil::{Date, DateTime, Time};
 
-/// Days of the week, in the order of their names here.
-const WEEK: [(&str, Weekday); 7] = [
-    ("Mon", Weekday::Monday),
-    ("Tue", Weekday::Tuesday),
-    ("Wed", Weekday::Wednesday),
-    ("Thu", Weekday::Thursday),
-    ("Fri", Weekday::Friday),
-    ("Sat", Weekday::Saturday),
-    ("Sun", Weekday::Sunday),
-];
+/// Days of the week, in the order of their bits.
+const WEEK: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
 /// Some days of the week: a bit each, Monday first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +16,7 @@ impl Days {
 
     /// Reads `Mon-Fri` or `Sat`; `Sat-Mon` goes over the end of the week. None if it is neither.
     pub fn parse(text: &str) -> Option<Self> {
-        let place = |name: &str| WEEK.iter().position(|(known, _)| *known == name);
+        let place = |name: &str| WEEK.iter().position(|known| *known == name);
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (first, last) = (place(first)?, place(last)?);
         let days = (0..WEEK.len())

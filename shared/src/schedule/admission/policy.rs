@@ -5,10 +5,11 @@
 
 use k8s_openapi::api::admissionregistration::v1::Validation;
 
-use super::super::api::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE, WORKLOADS, workload_kinds};
+use super::super::api::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE, WORKLOADS};
 use super::POLICY;
 use crate::admission::policy::{Deny, forbid, own_stamp, variable, writes};
 use crate::annotation::keys::GROUP;
+use crate::kinds::cron_job::IN_NAMESPACE;
 use crate::kinds::operators::objects::OPERATORS;
 use crate::kinds::{CLUSTER_DEPLOYMENT, Kind, Kinds};
 use crate::rollout::admission::{may_patch_kind, starts_unless};
@@ -28,7 +29,7 @@ pub fn policy(kinds: Kinds) -> Deny {
 
 fn validations(kinds: Kinds) -> Vec<Validation> {
     let of_rollouts = kinds.in_rollouts().map(|row| (row.kind.kind, &row.kind));
-    let of_workloads = workload_kinds().into_iter().map(|kind| (WORKLOADS, kind));
+    let of_workloads = IN_NAMESPACE.iter().map(|row| (WORKLOADS, &row.kind));
     let of_kind = |(kind, resource): (&str, &Kind)| {
         let found = format!("spec.targets.kind: found {kind}, must be a kind");
         may_patch(&format!("variables.kind != '{kind}'"), &found, resource)

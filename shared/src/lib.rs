@@ -29,7 +29,6 @@ pub mod quantity;
 pub mod read;
 pub mod record;
 pub mod rollout;
-pub mod savings;
 pub mod schedule;
 pub mod spoke;
 pub mod text;
@@ -50,6 +49,21 @@ pub mod power {
         /// Asleep.
         Hibernating,
     }
+}
+
+pub mod savings {
+    //! What sleep has avoided: a ledger on each cluster, and what people read of many of them.
+    //!
+    //! A controller writes the [`ledger`] in a status write that is due anyway. [`history`] reads a period out of it,
+    //! [`report`] adds up targets by what they are grouped by, at [`prices`] that the user has.
+
+    pub mod history;
+    pub mod ledger;
+    pub mod period;
+    pub mod prices;
+    pub mod report;
+    #[cfg(test)]
+    mod tests;
 }
 
 /// Workloads: objects whose size is `spec.replicas` and whose sleep is 0 replicas with the former count in an

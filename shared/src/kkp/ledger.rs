@@ -14,8 +14,7 @@ use super::record::Machines;
 use crate::annotation::format;
 use crate::cloud::UNKNOWN_TYPE;
 use crate::savings::history::SleepHistory;
-use crate::savings::ledger::{Before, LEDGER, Ledger, LedgerError, Sleep};
-use crate::savings::seen::Seen;
+use crate::savings::ledger::{Before, LEDGER, Ledger, LedgerError, Seen, Sleep};
 
 /// Since when the cluster sleeps.
 fn asleep_since(cluster: &Cluster) -> Option<Timestamp> {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::period::{Month, Span, day_of, days, intersection};
 use crate::cloud::MAX_PRICE_KEY;
-use crate::duration::after;
+use crate::duration::{after, age};
 use crate::record::{Format, RecordError};
 use crate::text::sanitize_to;
 
@@ -38,6 +38,8 @@ pub(super) const MAX_MACHINES: u64 = 10_000;
 pub const DAY: u64 = 86_400;
 /// The precision of times of conditions.
 const SECOND: Duration = Duration::from_secs(1);
+/// How much later than planned the second next observation may be, so that it follows without a gap.
+const SLACK: Duration = Duration::from_mins(1);
 /// All further types.
 const OTHER: &str = "other";
 
@@ -328,6 +330,32 @@ impl Ledger {
             let one = member(&mut self.days, back);
             *one = one.saturating_add(seconds).min(DAY);
         }
+    }
+}
+
+/// From when to when observations of this process, without a gap, have found a target asleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    span: Option<Span>,
+    /// Whether the last observation found it awake.
+    is_over: bool,
+}
+
+impl Seen {
+    /// Adds an observation. `every`: how often a sleeping target is observed.
+    pub fn observe(&mut self, asleep: bool, now: Timestamp, every: Duration) {
+        if !asleep {
+            self.is_over = true;
+            return;
+        }
+        let follows = |(from, until): &Span| *from <= now && age(*until, now) <= every * 2 + SLACK;
+        let from = self.span.filter(|span| !self.is_over && follows(span)).map_or(now, |(from, _)| from);
+        *self = Self { span: Some((from, now)), is_over: false };
+    }
+
+    /// The part of a sleep that was observed; empty if none was.
+    pub fn of(&self, sleep: Span) -> Span {
+        self.span.map_or((sleep.0, sleep.0), |seen| intersection(sleep, seen))
     }
 }
 

@@ -11,7 +11,7 @@ use shared::hive::api::ClusterDeployment;
 use shared::hive::decide::{LastAttempt, SyncSetState};
 use shared::hive::identity::Older;
 use shared::hive::preflight::SpokePreflight;
-use shared::savings::seen::Seen;
+use shared::savings::ledger::Seen;
 use tokio::time::Instant;
 
 use super::conflict_detector::{ConflictDetector, power_hash};

@@ -83,7 +83,7 @@ pub struct TargetState {
     /// A request for a preflight, and the answer that is not written yet.
     answer: Option<(String, Condition)>,
     /// How long every count of its control plane was observed at 0 in a sleep.
-    seen: savings::seen::Seen,
+    seen: savings::ledger::Seen,
     /// The client of the user cluster, and the version of the Secret that it was made of.
     user: Option<Cached>,
 }

@@ -12,7 +12,7 @@ use crate::hive::api::ClusterDeployment;
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 use crate::hive::identity::Older;
 use crate::power::Power;
-use crate::savings::seen::Seen;
+use crate::savings::ledger::Seen;
 use crate::spoke::{Spoke, SpokeError, Upgrade};
 
 /// An attempt that is further in the future than this has a wrong timestamp.

@@ -13,7 +13,7 @@ use crate::hive::api::{
 };
 use crate::hive::conditions::{PROGRESS, READY};
 use crate::hive::data::{DATA, Data, Unit};
-use crate::savings::seen::Seen;
+use crate::savings::ledger::Seen;
 use crate::spoke::{NodeObservation, OperatorObservation, Spoke, SpokeError, Upgrade};
 
 mod given_up;

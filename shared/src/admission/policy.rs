@@ -184,30 +184,24 @@ fn differs(ours: ValidatingAdmissionPolicySpec, found: ValidatingAdmissionPolicy
         };
         return Some(format!("is not ours: spec.matchConstraints.{field}: found another one than in the manifests"));
     }
-    let conditions = |all: Option<Vec<MatchCondition>>| {
-        let all = all.unwrap_or_default();
-        all.into_iter().map(|one| (one.name, one.expression)).collect::<Vec<_>>()
-    };
-    let variables = |all: Option<Vec<Variable>>| {
-        all.unwrap_or_default().into_iter().map(|one| (one.name, one.expression)).collect::<Vec<_>>()
-    };
-    // By their place: they have no names.
-    let validations = |all: Option<Vec<Validation>>| {
-        let all = all.unwrap_or_default();
-        all.into_iter().map(|one| (String::new(), one.expression)).collect::<Vec<_>>()
-    };
-    other_expression("matchConditions", &conditions(ours.match_conditions), &conditions(found.match_conditions))
-        .or_else(|| other_expression("variables", &variables(ours.variables), &variables(found.variables)))
-        .or_else(|| other_expression("validations", &validations(ours.validations), &validations(found.validations)))
+    let validates_alike = |one: &Validation, other: &Validation| one.expression == other.expression;
+    other_expression("matchConditions", ours.match_conditions, found.match_conditions, MatchCondition::eq)
+        .or_else(|| other_expression("variables", ours.variables, found.variables, Variable::eq))
+        .or_else(|| other_expression("validations", ours.validations, found.validations, validates_alike))
 }
 
 /// The first expression that is another one, by its place.
-fn other_expression(field: &str, ours: &[(String, String)], found: &[(String, String)]) -> Option<String> {
-    let field = format!("spec.{field}");
+fn other_expression<T>(
+    field: &str,
+    ours: Option<Vec<T>>,
+    found: Option<Vec<T>>,
+    is_same: fn(&T, &T) -> bool,
+) -> Option<String> {
+    let (field, ours, found) = (format!("spec.{field}"), ours.unwrap_or_default(), found.unwrap_or_default());
     if ours.len() != found.len() {
         return Some(is_not_ours(&field, &found.len().to_string(), &ours.len().to_string()));
     }
-    let at = ours.iter().zip(found).position(|(ours, found)| ours != found)?;
+    let at = ours.iter().zip(&found).position(|(ours, found)| !is_same(ours, found))?;
     Some(format!("is not ours: {field}[{at}]: found another expression than in the manifests"))
 }
 

@@ -48,12 +48,9 @@ enum Expected {
 
 impl<'de, D: Deserializer<'de>> CountingDeserializer<'_, '_, D> {
     fn any<V: Visitor<'de>>(self, visitor: V, expected: Expected) -> Result<V::Value, D::Error> {
-        let budget = self.budget;
-        let read = self.inner.deserialize_any(CountingVisitor { visitor, budget, expected });
-        if let Err(error) = &read {
-            budget.borrow_mut().fail(error);
-        }
-        read
+        let Self { inner, budget } = self;
+        let read = inner.deserialize_any(CountingVisitor { visitor, budget, expected });
+        read.inspect_err(|error| budget.borrow_mut().fail(error))
     }
 }
 
@@ -194,10 +191,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for CountingVisitor<'_, '_, V> {
 
     fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
         let found = self.visitor.visit_some(CountingDeserializer { inner, budget: self.budget });
-        if let Err(error) = &found {
-            self.budget.borrow_mut().refuse(error);
-        }
-        found
+        found.inspect_err(|error| self.budget.borrow_mut().refuse(error))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
@@ -415,9 +409,6 @@ impl<'de, T: DeserializeSeed<'de>> DeserializeSeed<'de> for CountingSeed<'_, '_,
     fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<T::Value, D::Error> {
         let Self { seed, budget } = self;
         let made = seed.deserialize(CountingDeserializer { inner, budget });
-        if let Err(error) = &made {
-            budget.borrow_mut().refuse(error); // a type may refuse what it has read
-        }
-        made
+        made.inspect_err(|error| budget.borrow_mut().refuse(error)) // a type may refuse what it has read
     }
 }

@@ -137,12 +137,11 @@ fn parse<'de, T: Deserialize<'de>>(
 }
 
 fn with_position(why: Option<String>, error: &serde_json::Error) -> String {
-    let text = crate::text::sanitize_to(error, 300);
     match why {
         // A text that is quoted may have the position cut off.
         Some(why) if !why.contains(" at line ") => format!("{why} at line {} column {}", error.line(), error.column()),
         Some(why) => why,
-        None => text,
+        None => crate::text::sanitize_to(error, 300),
     }
 }
 

@@ -9,6 +9,7 @@ mod map;
 pub mod mark;
 
 use jiff::Timestamp;
+use serde_json::{Value, json};
 
 pub(crate) use self::map::is_judged;
 pub use self::map::{Annotations, annotation, is_ours};
@@ -38,6 +39,12 @@ pub fn hold<'a>(annotation: impl Fn(&str) -> Option<&'a str>, now: Timestamp) ->
         Some(until) if until <= now => Hold::None,
         Some(until) => Hold::Until { until, by },
     }
+}
+
+/// What to write of [`keys::REASON`]: another reason, or the removal of the one before by a change without a reason.
+pub(crate) fn reason_edit(before: Option<&str>, reason: Option<&str>, changes: bool) -> Option<(String, Value)> {
+    let is_written = before != reason && (changes || reason.is_some());
+    is_written.then(|| (keys::REASON.to_owned(), json!(reason)))
 }
 
 /// Whether this value of [`keys::PROTECTED`] protects a target. A malformed one does: staying awake is the safe side.

@@ -373,7 +373,7 @@ impl Lifecycle for RowObject<'_> {
         if sleeps {
             let warned = self.obstacles().filter(|one| !one.refuses).map(|one| one.says).chain(self.row.loses);
             found.others.extend(warned.map(|text| Finding::warn(LOSES, text)));
-            found.others.push(Finding::new(crate::finding::Severity::Info, STAYS, self.row.stays));
+            found.others.push(Finding::info(STAYS, self.row.stays));
         }
         found
     }

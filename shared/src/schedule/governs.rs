@@ -89,9 +89,9 @@ impl Governors {
     /// The schedules that select this object of this kind, the one that governs it first.
     pub fn of<'a>(
         &'a self,
-        kind: &'a str,
-        object: &'a View,
-        namespaces: &'a NamespaceLabels,
+        kind: &str,
+        object: &View,
+        namespaces: &NamespaceLabels,
     ) -> impl Iterator<Item = &'a Governor> {
         let own = self.own.get(&object.identity.namespace).into_iter().flatten();
         own.chain(&self.everywhere).filter(move |one| one.covers(kind, object, namespaces))
@@ -102,8 +102,7 @@ impl Governors {
         let name = Some(namespace.to_owned());
         let meta = ObjectMeta { name: name.clone(), namespace: name, ..ObjectMeta::default() };
         let view = View::of(&meta, Power::default());
-        let own = self.own.get(namespace).into_iter().flatten();
-        own.chain(&self.everywhere).find(|one| one.covers(WORKLOADS, &view, labels))
+        self.of(WORKLOADS, &view, labels).next()
     }
 
     /// Whether labels of namespaces decide which one governs.

@@ -17,7 +17,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::annotation::{annotation, format, keys, protected};
+use crate::annotation::{annotation, format, keys, protected, reason_edit};
 
 /// `whenScaled` of a `StatefulSet` whose volume claims go with its replicas.
 pub const DELETE: &str = "Delete";
@@ -138,12 +138,7 @@ pub fn count(text: &str) -> Result<u32, ReplicasError> {
 
 /// The new reason, or the removal of an old one, or nothing.
 pub(crate) fn reason_change(object: &Value, reason: Option<&str>) -> Map<String, Value> {
-    let before = annotation(object, keys::REASON);
-    let mut annotations = Map::new();
-    if before != reason {
-        annotations.insert(keys::REASON.to_owned(), json!(reason));
-    }
-    annotations
+    reason_edit(annotation(object, keys::REASON), reason, true).into_iter().collect()
 }
 
 /// The merge patch of a workload, valid for the version that it was made from.

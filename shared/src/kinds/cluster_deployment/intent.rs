@@ -1,11 +1,10 @@
 //! Intent on a `ClusterDeployment`: `spec.powerState`, the reason and the schedule, nothing else. Who and when is the
 //! webhook's to stamp.
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
-use crate::annotation::{Hold, NAMELESS, format, hold, keys, protected};
+use crate::annotation::{Hold, NAMELESS, format, hold, keys, protected, reason_edit};
 use crate::hive::api::{ClusterDeployment, FAKE_CLUSTER};
 use crate::hive::preflight::{is_awake, is_left_alone, request_time};
 use crate::kinds::lifecycle::{Change, Intent};
@@ -38,20 +37,11 @@ use crate::power::Power;
 /// do without.
 pub(super) fn change(cluster: &ClusterDeployment, intent: &Intent<'_>) -> Change {
     let asleep = is_asleep(cluster);
-    let old_reason = note(cluster, keys::REASON);
     let changes = asleep != (intent.power == Power::Hibernating);
     let mut annotations = schedule(cluster, intent, changes);
     let scheduled = !annotations.is_empty();
     let replaces = annotations.keys().any(|key| note(cluster, key).is_some());
-    match intent.reason {
-        Some(reason) if old_reason != Some(reason) => {
-            annotations.insert(keys::REASON.to_owned(), json!(reason)); // H2, H3
-        }
-        None if changes && old_reason.is_some() => {
-            annotations.insert(keys::REASON.to_owned(), Value::Null); // H4
-        }
-        _ => {} // H1, H5
-    }
+    annotations.extend(reason_edit(note(cluster, keys::REASON), intent.reason, changes)); // H2 to H4
     if !changes && annotations.is_empty() {
         let none = || Change::None { message: unchanged(cluster, intent), will_reach: true };
         return check(cluster, intent).unwrap_or_else(none); // H1
@@ -167,15 +157,14 @@ fn schedule(cluster: &ClusterDeployment, intent: &Intent<'_>, changes: bool) -> 
 
 /// What is said once it is written.
 fn message(intent: &Intent<'_>, changes: bool, scheduled: bool) -> String {
-    let time = |end: Timestamp| format::seconds(end);
-    match (intent.power, changes, intent.end) {
-        (Power::Hibernating, true, Some(end)) => format!("hibernation requested, wakes at {}", time(end)),
+    match (intent.power, changes, intent.end.map(format::seconds)) {
+        (Power::Hibernating, true, Some(end)) => format!("hibernation requested, wakes at {end}"),
         (Power::Hibernating, true, None) => "hibernation requested".to_owned(),
-        (Power::Running, true, Some(end)) => format!("resume requested, held awake until {}", time(end)),
+        (Power::Running, true, Some(end)) => format!("resume requested, held awake until {end}"),
         (Power::Running, true, None) => "resume requested".to_owned(),
         (_, false, _) if !scheduled => "reason updated".to_owned(),
-        (Power::Hibernating, false, Some(end)) => format!("wakes at {}", time(end)),
-        (Power::Running, false, Some(end)) => format!("held awake until {}", time(end)),
+        (Power::Hibernating, false, Some(end)) => format!("wakes at {end}"),
+        (Power::Running, false, Some(end)) => format!("held awake until {end}"),
         (_, false, None) => "stale schedule removed".to_owned(),
     }
 }

@@ -17,6 +17,7 @@ use super::record::Record;
 use super::row::{ASLEEP, ByDefault, Column, INSTANCES, PLATFORM, REGION, Reader, Rival, STOP_START, TargetKind};
 use super::view::View;
 use crate::admission::Settings;
+use crate::annotation::format;
 use crate::hive::api::ClusterDeployment;
 use crate::hive::config::{HIVE, HIVE_CONFIG, is_disabled};
 use crate::hive::decide::sleep_history;
@@ -95,7 +96,7 @@ impl Lifecycle for ClusterDeployment {
 fn fires_at(record: &Record, now: Timestamp) -> String {
     match record.fires_at {
         Some(at) if at <= now => "due".to_owned(),
-        Some(at) => at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        Some(at) => format::seconds(at),
         None => String::new(),
     }
 }

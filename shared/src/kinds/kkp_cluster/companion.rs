@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::intent::request;
 use super::state::paused_by;
-use crate::annotation::{annotation, format, keys as common};
+use crate::annotation::{annotation, format, keys as common, reason_edit};
 use crate::kinds::kind::Kind;
 use crate::kinds::lifecycle::{Intent, TargetError};
 use crate::kinds::record::Record;
@@ -37,11 +37,6 @@ fn read(cluster: &Cluster, companion: &Value) -> Result<record::Record, String> 
     let record = record.map_err(|error| error.to_string());
     let record = record.and_then(|record| record.mismatch(cluster.uid()).map_or(Ok(record), Err));
     record.map_err(|why| format!("{}: {why}", cluster.record_place()))
-}
-
-/// Whether a record exists in this phase.
-fn has_record(phase: Phase) -> bool {
-    phase != Phase::Preflight
 }
 
 impl Companion for RecordConfigMap {
@@ -82,7 +77,7 @@ impl Companion for RecordConfigMap {
         let Ok(cluster) = Cluster::deserialize(target) else { return shown };
         let phase: Option<Phase> = shown.observed.parse().ok();
         let missing = || {
-            let phase = phase.filter(|phase| has_record(*phase))?;
+            let phase = phase.filter(|phase| *phase != Phase::Preflight)?;
             let place = cluster.record_place();
             Some(format!(
                 "its record does not exist, although it is in phase {phase}: restore {place}, or undo the sleep by hand"
@@ -130,9 +125,7 @@ impl Companion for RecordConfigMap {
                 annotations.insert(key.to_owned(), Value::Null);
             }
         }
-        if annotation(companion, common::REASON) != intent.reason {
-            annotations.insert(common::REASON.to_owned(), json!(intent.reason));
-        }
+        annotations.extend(reason_edit(annotation(companion, common::REASON), intent.reason, true));
         let version = companion.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
         Ok(json!({ "metadata": { "resourceVersion": version, "annotations": annotations } }))
     }

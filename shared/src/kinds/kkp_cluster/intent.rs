@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::desired;
-use crate::annotation::{format, keys as common};
+use crate::annotation::{format, keys as common, reason_edit};
 use crate::kinds::lifecycle::{Change, Intent};
 use crate::kkp::api::Cluster;
 use crate::kkp::data::State;
@@ -23,7 +23,6 @@ use crate::power::Power;
 /// A request carries the resourceVersion: of two at the same time one meets a conflict. Who and when is stamped by the
 /// webhook.
 pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
-    let old_reason = cluster.annotation(common::REASON);
     let old_force = cluster.annotation(keys::FORCE);
     let sleeps = intent.power == Power::Hibernating;
     let changes = desired(cluster) != intent.power;
@@ -32,16 +31,8 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
     let is_unknown = cluster.condition(keys::DEHYDRATED).is_none_or(|one| one.reason.as_deref() == Some(PAUSE_FOREIGN));
     let foreign = (!sleeps && is_unknown).then(|| foreign_pause(cluster)).flatten();
     let requests = changes || forces || sleeps && timed_out;
-    let mut annotations = Map::new();
-    match intent.reason {
-        Some(reason) if old_reason != Some(reason) => {
-            annotations.insert(common::REASON.to_owned(), json!(reason));
-        }
-        None if changes && old_reason.is_some() => {
-            annotations.insert(common::REASON.to_owned(), Value::Null);
-        }
-        _ => {}
-    }
+    let reason = reason_edit(cluster.annotation(common::REASON), intent.reason, changes);
+    let mut annotations: Map<String, Value> = reason.into_iter().collect();
     if !requests {
         if annotations.is_empty() {
             let message = foreign.map_or("unchanged".to_owned(), |why| format!("unchanged: {why}"));

@@ -6,7 +6,8 @@ use hub::error::HubError;
 use hub::{HubClient, Resource, is_name, is_namespace};
 use serde::Serialize;
 use serde_json::Value;
-use shared::kinds::{Change, Companion, Confirmation, Record, TargetError, TargetKind};
+use shared::kinds::confirmation::Preflight;
+use shared::kinds::{Change, Companion, Record, TargetError, TargetKind};
 use shared::object::text;
 
 /// An object on the hub that can be put to sleep.
@@ -118,9 +119,9 @@ impl Target {
     }
 
     /// How this change is confirmed, if it is a sleep that needs it.
-    pub fn confirmation(&self, change: &Change) -> Option<&'static dyn Confirmation> {
+    pub fn confirmation(&self, change: &Change) -> Option<&'static dyn Preflight> {
         let Change::Patch { patch, .. } = change else { return None };
-        self.row.confirmation.filter(|confirmation| confirmation.is_needed(patch))
+        self.row.plan?.preflight.filter(|preflight| preflight.confirms(patch))
     }
 
     /// The name for messages.

@@ -2,7 +2,8 @@
 
 use futures::{StreamExt, stream};
 use hub::{HubClient, Write};
-use shared::kinds::{Briefing, Change, Confirmation, Intent, TargetError};
+use shared::kinds::confirmation::Preflight;
+use shared::kinds::{Briefing, Change, Intent, TargetError};
 use shared::power::Power;
 use view::CONCURRENCY;
 use view::target::Target;
@@ -60,7 +61,7 @@ impl TargetPlan {
     }
 
     /// How the sleep of the target is confirmed, if one is about to be requested that needs it.
-    pub(crate) fn confirmation(&self) -> Option<&'static dyn Confirmation> {
+    pub(crate) fn confirmation(&self) -> Option<&'static dyn Preflight> {
         self.target.confirmation(self.change.as_ref().ok()?)
     }
 

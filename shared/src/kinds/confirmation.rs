@@ -8,12 +8,6 @@ use serde_json::Value;
 use super::lifecycle::TargetError;
 use crate::finding::Finding;
 
-/// A kind whose sleep the user confirms.
-pub trait Confirmation: Preflight {
-    /// Whether a patch requests a sleep, and not only changes what goes with it.
-    fn is_needed(&self, patch: &Value) -> bool;
-}
-
 /// How one kind requests a preflight and reads its answer. Pure: an object in, data out.
 pub trait Preflight: fmt::Debug + Sync {
     /// The request for a fresh preflight of an object that is to sleep.
@@ -36,6 +30,12 @@ pub trait Preflight: fmt::Debug + Sync {
 
     /// Why the controller may not answer.
     fn silence(&self, object: &Value) -> String;
+
+    /// Whether the user confirms what a patch requests: a sleep that destroys something, and not only a change of what goes
+    /// with it.
+    fn confirms(&self, _patch: &Value) -> bool {
+        false
+    }
 }
 
 /// A preflight that is to be requested.

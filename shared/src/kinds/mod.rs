@@ -26,7 +26,7 @@ pub mod workload;
 use serde_json::Value;
 
 pub use self::cluster_deployment::CLUSTER_DEPLOYMENT;
-pub use self::confirmation::{Briefing, Confirmation};
+pub use self::confirmation::Briefing;
 pub use self::cron_job::CRON_JOB;
 pub use self::kind::{Kind, Scope};
 pub use self::kkp_cluster::KKP_CLUSTER;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::confirmation::{Confirmation, Preflight};
+use super::confirmation::Preflight;
 use super::kind::Kind;
 use super::lifecycle::{Change, Intent, Lifecycle, Progress, TargetError};
 use super::record::{Instances, Record};
@@ -46,8 +46,6 @@ pub struct TargetKind {
     pub columns: &'static [Column],
     /// What `status` warns of.
     pub warnings: fn(&Record, Timestamp) -> Vec<String>,
-    /// How its sleep is confirmed, if it destroys something.
-    pub confirmation: Option<&'static dyn Confirmation>,
     /// The object beside it that holds the record of a long operation.
     pub companion: Option<&'static dyn Companion>,
     /// Where to look for an object that the hub does not have.
@@ -92,7 +90,8 @@ pub const STOP_START: Deadlines = Deadlines { sleep: Duration::from_mins(15), wa
 /// How `plan` judges the objects of a kind, besides what their reader finds ([`Lifecycle::findings`]).
 #[derive(Debug)]
 pub struct Plan {
-    /// The controller's preflight; none if no controller makes one.
+    /// The controller's preflight, after which the user confirms a sleep that destroys something; none if no controller
+    /// makes one.
     pub preflight: Option<&'static dyn Preflight>,
     /// The rules of the webhook about the kind; none if it has none.
     pub rules: Option<RuleTable>,
@@ -251,7 +250,6 @@ impl TargetKind {
             awake: "awake",
             columns: &[],
             warnings: |_, _| Vec::new(),
-            confirmation: None,
             companion: None,
             elsewhere: None,
             control_plane: None,

@@ -330,13 +330,12 @@ impl Lifecycle for RowObject<'_> {
         };
         let failed = phase == Some(Phase::Failed);
         let step = text.flatten().map(|text| StepRecord { failed, ..StepRecord::waiting(text) });
-        let since = our_last_write(self.object).filter(|_| power == Power::Hibernating);
-        let ends = [("Hibernating", Power::Hibernating), ("Running", Power::Running)];
-        let settled = ends.into_iter().find(|(word, _)| *word == state).map(|(_, power)| power);
+        let written = our_last_write(self.object);
+        let settled: Option<Power> = state.parse().ok();
         let observed = Observed {
-            power: settled.map(|power| (power, our_last_write(self.object).unwrap_or(Timestamp::UNIX_EPOCH))),
+            power: settled.map(|power| (power, written.unwrap_or(Timestamp::UNIX_EPOCH))),
             state: state.to_owned(),
-            since,
+            since: written.filter(|_| power == Power::Hibernating),
             step: step.filter(|_| settled.is_none()),
             ..Observed::default()
         };

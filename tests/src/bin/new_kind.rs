@@ -30,7 +30,6 @@ static WORKSPACE: TargetKind = TargetKind {
     awake: "running",
     columns: &[],
     warnings: |_, _| Vec::new(),
-    confirmation: None,
     companion: None,
     elsewhere: None,
     control_plane: None,

@@ -77,7 +77,7 @@ impl Companion for RecordConfigMap {
         let Ok(cluster) = Cluster::deserialize(target) else { return shown };
         let phase: Option<Phase> = shown.observed.parse().ok();
         let missing = || {
-            let phase = phase.filter(|phase| *phase != Phase::Preflight)?;
+            let phase = phase.filter(|phase| *phase != Phase::Preflight)?; // which has no record yet
             let place = cluster.record_place();
             Some(format!(
                 "its record does not exist, although it is in phase {phase}: restore {place}, or undo the sleep by hand"

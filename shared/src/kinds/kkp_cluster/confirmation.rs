@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::intent::later;
 use super::progress::reported;
 use crate::annotation::{annotation, keys as common};
-use crate::kinds::confirmation::{Briefing, Confirmation, Preflight as Checks, Request};
+use crate::kinds::confirmation::{Briefing, Preflight as Checks, Request};
 use crate::kinds::lifecycle::TargetError;
 use crate::kkp::api::Cluster;
 use crate::kkp::data::{Outcome, Preflight, State};
@@ -21,12 +21,6 @@ const VOLUMES: &str = "Volumes";
 
 #[derive(Debug)]
 pub(super) struct Dehydration;
-
-impl Confirmation for Dehydration {
-    fn is_needed(&self, patch: &Value) -> bool {
-        annotation(patch, keys::POWER_STATE).is_some()
-    }
-}
 
 impl Checks for Dehydration {
     fn request(&self, object: &Value, now: Timestamp) -> Result<Request, TargetError> {
@@ -67,6 +61,10 @@ impl Checks for Dehydration {
     fn silence(&self, _: &Value) -> String {
         "hibernate-controller may not run with --kkp here, or this is a KKP master and not the seed of the cluster"
             .to_owned()
+    }
+
+    fn confirms(&self, patch: &Value) -> bool {
+        annotation(patch, keys::POWER_STATE).is_some()
     }
 }
 
@@ -126,8 +124,8 @@ mod tests {
 
     const NOW: &str = "2026-11-22T18:00:00Z";
 
-    fn confirmation() -> &'static dyn Confirmation {
-        KKP_CLUSTER.confirmation.unwrap()
+    fn confirmation() -> &'static dyn Checks {
+        KKP_CLUSTER.plan.unwrap().preflight.unwrap()
     }
 
     #[test]
@@ -158,8 +156,8 @@ mod tests {
     #[test]
     fn a_reason_alone_needs_no_confirmation() {
         let patch = |key: &str| json!({ "metadata": { "annotations": { key: "x" } } });
-        assert!(confirmation().is_needed(&patch(keys::POWER_STATE)));
-        assert!(!confirmation().is_needed(&patch(common::REASON)));
+        assert!(confirmation().confirms(&patch(keys::POWER_STATE)));
+        assert!(!confirmation().confirms(&patch(common::REASON)));
     }
 
     #[test]

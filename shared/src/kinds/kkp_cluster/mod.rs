@@ -47,7 +47,6 @@ pub static KKP_CLUSTER: TargetKind = TargetKind {
         ASLEEP,
     ],
     warnings,
-    confirmation: Some(&Dehydration),
     companion: Some(&RecordConfigMap),
     elsewhere: Some(Elsewhere {
         hint: "KKP's user clusters live on their seed: use the seed's kubeconfig",

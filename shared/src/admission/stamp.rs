@@ -28,13 +28,19 @@ pub fn stamp<K: Target>(change: &Change<'_, K>) -> Edits {
     if !change.changes_state() {
         return put_back(change, edits);
     }
-    let now = |key| change.new_annotation(key);
-    let reason = now(keys::REASON);
+    let reason = change.new_annotation(keys::REASON);
     let given = change.alters_annotation(keys::REASON) || change.field_manager == keys::PLUGIN;
-    edits
-        .want(keys::REQUESTED_BY, now(keys::REQUESTED_BY), Some(change.user.username.clone()))
-        .want(keys::REQUESTED_AT, now(keys::REQUESTED_AT), Some(format::seconds(change.now)))
-        .want(keys::REASON, reason, reason.filter(|_| given).map(str::to_owned))
+    signed(change, edits).want(keys::REASON, reason, reason.filter(|_| given).map(str::to_owned))
+}
+
+/// Names the user who asks, and the time.
+fn signed<K: Object>(change: &Change<'_, K>, edits: Edits) -> Edits {
+    let found = |key| change.new_annotation(key);
+    edits.want(keys::REQUESTED_BY, found(keys::REQUESTED_BY), Some(change.user.username.clone())).want(
+        keys::REQUESTED_AT,
+        found(keys::REQUESTED_AT),
+        Some(format::seconds(change.now)),
+    )
 }
 
 /// Stamps that are missing and were there before. The name of a holder goes with the hold, and the controller removes
@@ -70,28 +76,21 @@ pub const AUTHOR: [&str; 2] = [keys::REQUESTED_BY, keys::REQUESTED_AT];
 /// Stamps a write that lets others change; forged stamps are overwritten. In every other write a stamp that is missing is
 /// put back, and a policy judges whether it is another.
 pub fn stamp_author<K: Object>(change: &Change<'_, K>, starts: bool) -> Edits {
-    if !starts {
-        return restore(change, AUTHOR, Edits::default());
-    }
-    let found = |key| change.new_annotation(key);
-    Edits::default().want(keys::REQUESTED_BY, found(keys::REQUESTED_BY), Some(change.user.username.clone())).want(
-        keys::REQUESTED_AT,
-        found(keys::REQUESTED_AT),
-        Some(format::seconds(change.now)),
-    )
+    if starts { signed(change, Edits::default()) } else { restore(change, AUTHOR, Edits::default()) }
 }
 
 /// Denies a write without the stamp of its user.
 pub fn own_stamp<K: Object>(change: &Change<'_, K>) -> Verdict {
-    let (found, user) = (change.new_annotation(keys::REQUESTED_BY), change.user.username.as_str());
-    let key = match change.new_annotation(keys::REQUESTED_AT) {
-        _ if found != Some(user) => keys::REQUESTED_BY,
-        None => keys::REQUESTED_AT,
-        Some(_) => return Verdict::Allow,
-    };
-    let right =
-        if key == keys::REQUESTED_BY { format!("{user:?}, who asks") } else { "the time of the request".to_owned() };
-    without_stamp(change, key, &right)
+    let is_undated = change.new_annotation(keys::REQUESTED_AT).is_none();
+    let undated = || is_undated.then(|| without_stamp(change, keys::REQUESTED_AT, "the time of the request"));
+    without_name(change).or_else(undated).unwrap_or(Verdict::Allow)
+}
+
+/// The denial of a write whose stamp does not name its user.
+fn without_name<K: Object>(change: &Change<'_, K>) -> Option<Verdict> {
+    let user = change.user.username.as_str();
+    let is_own = change.new_annotation(keys::REQUESTED_BY) == Some(user);
+    (!is_own).then(|| without_stamp(change, keys::REQUESTED_BY, &format!("{user:?}, who asks")))
 }
 
 fn without_stamp<K: Object>(change: &Change<'_, K>, key: &str, right: &str) -> Verdict {
@@ -159,9 +158,6 @@ pub fn claim_not_forged<K: Target>(change: &Change<'_, K>) -> Verdict {
 
 /// Denies a sleep without a stamp. What our controller starts for a rollout names the person who asked for the rollout.
 pub fn stamped<K: Target>(change: &Change<'_, K>) -> Verdict {
-    let (found, user) = (change.new_annotation(keys::REQUESTED_BY), change.user.username.as_str());
-    if !change.goes_to_sleep() || found == Some(user) || change.started_for().is_some() {
-        return Verdict::Allow;
-    }
-    without_stamp(change, keys::REQUESTED_BY, &format!("{user:?}, who asks"))
+    let is_asked = change.goes_to_sleep() && change.started_for().is_none();
+    is_asked.then(|| without_name(change)).flatten().unwrap_or(Verdict::Allow)
 }

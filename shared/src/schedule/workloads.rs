@@ -44,8 +44,6 @@ const KUBERNETES: &str = "kube-controller-manager";
 const COMPONENT: &str = "manifests/components/workload-schedules (components.workloadSchedules of the chart)";
 /// Longest reason of one workload, in characters.
 const MAX_WHY: usize = 200;
-/// Workloads that an outcome names of each sort.
-const NAMED: usize = 1;
 
 hub_kinds! {
     /// A `Deployment`, as far as it is read.
@@ -265,16 +263,11 @@ impl Tally {
             let _ = write!(line, "; namespaces to go: {waiting}");
         }
         let mut add = |word: &str, pick: fn(&Outcome) -> Option<&String>| {
-            let named: Vec<String> = all()
-                .filter_map(|(space, name, outcome)| {
-                    Some(sanitize_to(&format!("{space}/{name}: {}", pick(outcome)?), MAX_WHY))
-                })
-                .collect();
-            if !named.is_empty() {
-                let more = and_more(named.len().saturating_sub(NAMED)).map(|more| format!(" ({more})"));
-                let shown: Vec<&str> = named.iter().take(NAMED).map(String::as_str).collect();
-                let _ = write!(line, "; {word}: {}{}", shown.join(", "), more.unwrap_or_default());
-            }
+            let mut named = all().filter_map(|(space, name, outcome)| Some((space, name, pick(outcome)?)));
+            let Some((space, name, why)) = named.next() else { return };
+            let first = sanitize_to(&format!("{space}/{name}: {why}"), MAX_WHY);
+            let more = and_more(named.count()).map(|more| format!(" ({more})")).unwrap_or_default();
+            let _ = write!(line, "; {word}: {first}{more}");
         };
         add("failed", |outcome| if let Outcome::Failed(why) = outcome { Some(why) } else { None });
         add("left", |outcome| if let Outcome::Left(why) = outcome { Some(why) } else { None });

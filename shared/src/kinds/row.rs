@@ -362,7 +362,7 @@ pub fn is_protected(object: &Value) -> bool {
 }
 
 /// A kind that has no power state of its own: `status` shows it in a view of its own, every other command refuses it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct ShownKind {
     /// Group, versions, names and scope.
     pub kind: Kind,
@@ -392,15 +392,6 @@ pub enum Shows {
     /// The edges of a schedule.
     Schedule,
 }
-
-impl PartialEq for ShownKind {
-    /// Rows are identified by their kind.
-    fn eq(&self, other: &Self) -> bool {
-        self.kind == other.kind
-    }
-}
-
-impl Eq for ShownKind {}
 
 impl ShownKind {
     /// Why this object cannot be put to sleep.

@@ -64,7 +64,13 @@ impl SleepHistory {
             Period::Month(month) => of_month(&self.ledger, month),
             Period::Since(day) => of_days(&self.ledger, day),
         };
-        usage.add_current(self, span, now);
+        if let Some(current) = self.current(now) {
+            let asleep = seconds(intersection(span, current));
+            usage.asleep += asleep;
+            for (kind, count) in self.ledger.machines() {
+                *usage.machines.entry(kind.to_owned()).or_default() += asleep * count;
+            }
+        }
         let asleep = usage.asleep.min(existed);
         usage.machines.values_mut().for_each(|seconds| *seconds = (*seconds).min(existed * MAX_MACHINES));
         Usage { existed, asleep, unknown: usage.unknown.min(existed - asleep), ..usage }
@@ -120,15 +126,4 @@ fn of_days(ledger: &Ledger, first: Date) -> Usage {
         }
     }
     usage
-}
-
-impl Usage {
-    fn add_current(&mut self, history: &SleepHistory, span: Span, now: Timestamp) {
-        let Some(current) = history.current(now) else { return };
-        let asleep = seconds(intersection(span, current));
-        self.asleep += asleep;
-        for (kind, count) in history.ledger.machines() {
-            *self.machines.entry(kind.to_owned()).or_default() += asleep * count;
-        }
-    }
 }

@@ -135,14 +135,6 @@ fn hourly(text: &str) -> Option<u64> {
     Some(whole.parse::<u64>().ok()? * PARTS + parts.parse::<u64>().ok()?)
 }
 
-impl Amount {
-    /// In hundredths of the unit, rounded.
-    fn hundredths(self) -> u128 {
-        let one = u128::from(PARTS) * 3_600 / 100;
-        (self.0 + one / 2) / one
-    }
-}
-
 impl std::ops::AddAssign for Amount {
     fn add_assign(&mut self, other: Self) {
         self.0 = self.0.saturating_add(other.0);
@@ -151,7 +143,8 @@ impl std::ops::AddAssign for Amount {
 
 impl std::fmt::Display for Amount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let all = self.hundredths();
+        let hundredth = u128::from(PARTS) * 3_600 / 100;
+        let all = (self.0 + hundredth / 2) / hundredth; // rounded
         write!(f, "{}.{:02}", all / 100, all % 100)
     }
 }

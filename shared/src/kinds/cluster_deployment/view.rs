@@ -80,19 +80,16 @@ fn trouble(cluster: &ClusterDeployment) -> Trouble {
 
 /// Why no step is under way although the cluster is not in the desired state.
 fn unfollowed(cluster: &ClusterDeployment) -> Option<StepRecord> {
-    let differs = cluster.desired().to_string() != cluster.power_state();
+    let (desired, state) = (cluster.desired(), cluster.power_state());
+    let sleeps = desired == Power::Hibernating;
     let message = match progress::pause(cluster) {
-        Some(pause) => pause.to_owned(),
-        None if differs && cluster.desired() == Power::Hibernating => match cluster.condition(HIBERNATING) {
-            Some(condition) if condition.reason.as_deref() == Some(reason::UNSUPPORTED) => {
-                condition.message.clone().unwrap_or_default()
-            }
-            _ => UNNOTICED.to_owned(),
-        },
-        None if differs && !cluster.power_state().is_empty() => UNNOTICED.to_owned(),
+        Some(pause) => pause,
+        None if desired.to_string() == state => return None,
+        None if sleeps && cluster.reason(HIBERNATING) == reason::UNSUPPORTED => cluster.message(HIBERNATING),
+        None if sleeps || !state.is_empty() => UNNOTICED,
         None => return None,
     };
-    Some(StepRecord::waiting(message))
+    Some(StepRecord::waiting(message.to_owned()))
 }
 
 /// When the state that is shown began. A sleep begins when `Ready` turns False, a wake when `Hibernating` does

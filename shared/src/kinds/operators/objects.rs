@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::admission::Settings;
@@ -50,35 +50,24 @@ const ROWS: [&TargetKind; 17] = [
 ];
 
 /// An object of the kind `ROWS[AT]`, with the fields that the controller reads.
-#[derive(Clone, Debug, Default)]
-pub struct OperatorObject<const AT: usize, const IS_WATCHED: bool = false> {
+// serde's derive knows neither defaults of such parameters nor one default for all fields beside them.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Fields<const AT: usize, const IS_WATCHED: bool> {
     /// With `managedFields`, unless it is watched.
+    #[serde(default)]
     pub metadata: ObjectMeta,
     /// The fields that the rows write, and those that say what an object scales.
+    #[serde(default)]
     pub spec: OperatorSpec,
     /// The fields that refuse a sleep.
+    #[serde(default)]
     pub status: OperatorStatus,
 }
 
-/// The same, of any kind.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Fields {
-    metadata: ObjectMeta,
-    spec: OperatorSpec,
-    status: OperatorStatus,
-}
-
-// serde's derive knows no defaults of parameters.
-impl<'de, const AT: usize, const IS_WATCHED: bool> Deserialize<'de> for OperatorObject<AT, IS_WATCHED> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Fields { metadata, spec, status } = Fields::deserialize(deserializer)?;
-        Ok(Self { metadata, spec, status })
-    }
-}
-
+/// A workload of schedules.
+pub type OperatorObject<const AT: usize> = Fields<AT, false>;
 /// A target of rollouts.
-pub type MemberObject<const AT: usize> = OperatorObject<AT, true>;
+pub type MemberObject<const AT: usize> = Fields<AT, true>;
 
 /// What the rows of [`OPERATORS`] read of a spec.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -171,7 +160,7 @@ struct Rotation {
     phase: Option<String>,
 }
 
-impl<const AT: usize, const IS_WATCHED: bool> OperatorObject<AT, IS_WATCHED> {
+impl<const AT: usize, const IS_WATCHED: bool> Fields<AT, IS_WATCHED> {
     /// Its row.
     pub const ROW: &'static TargetKind = ROWS[AT];
     const KIND: &'static Kind = &ROWS[AT].kind;
@@ -186,7 +175,7 @@ impl<const AT: usize, const IS_WATCHED: bool> OperatorObject<AT, IS_WATCHED> {
     }
 }
 
-impl<const AT: usize, const IS_WATCHED: bool> Resource for OperatorObject<AT, IS_WATCHED> {
+impl<const AT: usize, const IS_WATCHED: bool> Resource for Fields<AT, IS_WATCHED> {
     type DynamicType = ();
     type Scope = NamespaceResourceScope;
 
@@ -216,7 +205,7 @@ impl<const AT: usize, const IS_WATCHED: bool> Resource for OperatorObject<AT, IS
     }
 }
 
-impl<const AT: usize, const IS_WATCHED: bool> Foreign for OperatorObject<AT, IS_WATCHED> {
+impl<const AT: usize, const IS_WATCHED: bool> Foreign for Fields<AT, IS_WATCHED> {
     const LIMITS: Limits = if IS_WATCHED { Limits::OBJECT } else { Limits::MANAGED };
 }
 

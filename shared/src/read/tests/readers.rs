@@ -16,7 +16,7 @@ use crate::cgu::wire::*;
 use crate::fdb::api::FoundationDBCluster;
 use crate::guarded::{Managed, Named};
 use crate::hive::api::{ClusterDeployment, ClusterSync};
-use crate::kinds::operators::objects::OperatorObject;
+use crate::kinds::operators::objects::Fields;
 use crate::kkp::api::Cluster;
 use crate::read::*;
 use crate::rollout::api::PowerRollout;
@@ -163,7 +163,7 @@ objects! {
         DeploymentObject, "none", { "spec": { "replicas": 1 } };
         StatefulSetObject, "none", { "spec": { "replicas": 1, "persistentVolumeClaimRetentionPolicy": { "whenScaled": "Retain" } } };
         CronJobObject, "none", { "spec": { "suspend": true } };
-        OperatorObject<0>, "none", {
+        Fields<0, false>, "none", {
             "spec": { "suspend": true, "stop": "yes", "instances": 3, "scaleTargetRef": { "kind": "Deployment", "name": "a" } },
             "status": { "phase": "a" },
         };

@@ -65,18 +65,17 @@ struct Workload<'a>(&'a Value);
 impl Lifecycle for Workload<'_> {
     fn view(&self, _: Option<&Settings>) -> View {
         let object = self.0;
-        let replicas = replicas::replicas(object);
-        let (left, ready) = (left(object), number(object, "/status/readyReplicas"));
-        let (power, state, message) = match replicas {
-            0 if left > 0 => (Power::Hibernating, "Stopping", Some(format!("{} left", count(left, "replica")))),
-            0 => (Power::Hibernating, "Hibernating", None),
-            _ if ready >= u64::from(replicas) => (Power::Running, "Running", None),
-            _ => (Power::Running, "Starting", Some(format!("{ready} of {replicas} replicas ready"))),
+        let (replicas, awaited) = (replicas::replicas(object), awaited(object));
+        let (power, state) = match (replicas, &awaited) {
+            (0, Some(_)) => (Power::Hibernating, "Stopping"),
+            (0, None) => (Power::Hibernating, "Hibernating"),
+            (_, None) => (Power::Running, "Running"),
+            (_, Some(_)) => (Power::Running, "Starting"),
         };
         let observed = Observed {
             state: state.to_owned(),
             since: our_last_write(object).filter(|_| replicas == 0),
-            step: message.map(StepRecord::waiting),
+            step: awaited.map(StepRecord::waiting),
             ..Observed::default()
         };
         View { observed, ..View::of_value(object, power) }
@@ -122,7 +121,7 @@ impl Lifecycle for Workload<'_> {
     /// this generation.
     fn progress(&self, action: Power) -> Progress {
         let object = self.0;
-        let wanted = u64::from(replicas::replicas(object));
+        let wanted = replicas::replicas(object);
         if object.pointer("/metadata/deletionTimestamp").is_some() {
             return Progress::Failed("it is being deleted".to_owned());
         }
@@ -132,16 +131,7 @@ impl Lifecycle for Workload<'_> {
         if number(object, "/status/observedGeneration") < number(object, "/metadata/generation") {
             return Progress::Unnoticed;
         }
-        match action {
-            Power::Hibernating => match left(object) {
-                0 => Progress::Reached,
-                left => Progress::InProgress(format!("{} left", count(left, "replica"))),
-            },
-            Power::Running => match number(object, "/status/readyReplicas") {
-                ready if ready >= wanted => Progress::Reached,
-                ready => Progress::InProgress(format!("{ready} of {wanted} replicas ready")),
-            },
-        }
+        awaited(object).map_or(Progress::Reached, Progress::InProgress)
     }
 
     fn describe(&self, record: Record) -> Record {
@@ -154,10 +144,15 @@ fn number(object: &Value, path: &str) -> u64 {
     object.pointer(path).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// Replicas of which Pods are left. A Deployment counts those that end by themselves apart, from Kubernetes 1.35 on; before
-/// that it does not count them.
-fn left(object: &Value) -> u64 {
-    number(object, "/status/replicas").saturating_add(number(object, "/status/terminatingReplicas"))
+/// What is missing until no replica is left, or all are ready.
+fn awaited(object: &Value) -> Option<String> {
+    let (wanted, ready) = (replicas::replicas(object), number(object, "/status/readyReplicas"));
+    if wanted > 0 {
+        return (ready < u64::from(wanted)).then(|| format!("{ready} of {wanted} replicas ready"));
+    }
+    // A Deployment counts Pods that end by themselves apart, from Kubernetes 1.35 on; before that it does not count them.
+    let left = number(object, "/status/replicas").saturating_add(number(object, "/status/terminatingReplicas"));
+    (left > 0).then(|| format!("{} left", count(left, "replica")))
 }
 
 /// The count that is recorded, if there is a record.

@@ -87,12 +87,7 @@ impl Governors {
     }
 
     /// The schedules that select this object of this kind, the one that governs it first.
-    pub fn of<'a>(
-        &'a self,
-        kind: &str,
-        object: &View,
-        namespaces: &NamespaceLabels,
-    ) -> impl Iterator<Item = &'a Governor> {
+    pub fn of(&self, kind: &str, object: &View, namespaces: &NamespaceLabels) -> impl Iterator<Item = &Governor> {
         let own = self.own.get(&object.identity.namespace).into_iter().flatten();
         own.chain(&self.everywhere).filter(move |one| one.covers(kind, object, namespaces))
     }

@@ -55,12 +55,8 @@ impl Inventory {
         self.select(|i| matches!(i.state, Stopped | Halted) || (i.due && i.state != Running), of_kind)
     }
 
-    /// IDs of the machines in one of `states` that are of this kind.
-    pub fn ids(&self, states: &[InstanceState], of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
-        self.select(|i| states.contains(&i.state), of_kind)
-    }
-
-    fn select(&self, moves: impl Fn(&Instance) -> bool, of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
+    /// IDs of the machines of this kind that `moves` names.
+    pub fn select(&self, moves: impl Fn(&Instance) -> bool, of_kind: impl Fn(&Instance) -> bool) -> Vec<String> {
         self.instances.iter().filter(|i| moves(i) && of_kind(i)).map(|i| i.id.clone()).collect()
     }
 
@@ -86,12 +82,6 @@ impl Inventory {
                 instance.state = *state;
             }
         }
-    }
-
-    /// Whether some machine runs, and all machines of known state do.
-    pub fn all_known_run(&self) -> bool {
-        let mut known = self.instances.iter().filter(|i| i.state != InstanceState::Unknown).peekable();
-        known.peek().is_some() && known.all(|i| i.state == InstanceState::Running)
     }
 
     /// The machines of unknown state, with the cloud's own words.

@@ -124,7 +124,7 @@ fn asleep(facts: &Facts<'_>, machines: &Inventory) -> Plan {
 fn stop(facts: &Facts<'_>, machines: &Inventory) -> Plan {
     let workers = machines.to_stop(|i| !i.control_plane && !is_lost(i));
     let control_plane = machines.to_stop(|i| i.control_plane);
-    let lost = machines.ids(&[Running, Pending], is_lost);
+    let lost = machines.select(|i| matches!(i.state, Running | Pending), is_lost);
     let nothing_to_stop = workers.is_empty() && control_plane.is_empty();
     let (verb, waits) = if nothing_to_stop && may_terminate(machines) && !lost.is_empty() {
         (Verb::Terminate, true)

@@ -147,8 +147,8 @@ impl<'a> Wake<'a> {
 
     /// Whether all machines run. A machine of unknown state delays a wake for a bounded time.
     fn machines_run(&self) -> bool {
-        self.machines.all(Running)
-            || (self.machines.all_known_run() && self.lasted.min(self.facts.unknown_for) > UNKNOWN_TIMEOUT)
+        let known_run = || self.machines.all_of(Running, |i| i.state != InstanceState::Unknown);
+        self.machines.all(Running) || (known_run() && self.lasted.min(self.facts.unknown_for) > UNKNOWN_TIMEOUT)
     }
 
     /// The watch of the spoke starts as soon as its machines run.

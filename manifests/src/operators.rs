@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use shared::annotation::keys::{CONTROLLER, NAMESPACE};
+use shared::admission::policy::{annotation_changes, not};
+use shared::annotation::keys::{CONTROLLER, NAMESPACE, ROLLOUT};
 use shared::kinds::operators::objects::OPERATORS;
 use shared::kinds::operators::{SHOOT, VIRTUAL_MACHINE};
 use shared::kinds::row::Reader;
+use shared::kinds::sleep_row::SleepRow;
 use shared::kinds::{Kind, TargetKind};
 
 use crate::files;
@@ -17,9 +19,13 @@ use crate::generated::labels;
 const OF_SCHEDULES: &str = "hibernate-controller-operators";
 const OF_SHOOTS: &str = "hibernate-controller-shoots";
 const OF_VIRTUAL_MACHINES: &str = "hibernate-controller-virtual-machines";
+/// Names of the policies of claims.
+const CLAIMS_ON_SHOOTS: &str = "hibernate-claims-shoots";
+const CLAIMS_ON_VIRTUAL_MACHINES: &str = "hibernate-claims-virtual-machines";
 /// Of all.
 #[cfg(test)]
-pub(crate) const NAMES: [&str; 3] = [OF_SCHEDULES, OF_SHOOTS, OF_VIRTUAL_MACHINES];
+pub(crate) const NAMES: [&str; 5] =
+    [OF_SCHEDULES, OF_SHOOTS, OF_VIRTUAL_MACHINES, CLAIMS_ON_SHOOTS, CLAIMS_ON_VIRTUAL_MACHINES];
 /// Variables of the policy of the other workloads that these share.
 const SHARED: [&str; 3] = ["within", "ofControlPlane", "sameMetadata"];
 const ANNOTATIONS: &str = "/metadata/annotations/";
@@ -35,24 +41,53 @@ pub(crate) fn of_schedules() -> Vec<Value> {
 
 /// The component `shoots`: rights of a controller whose rollouts have shoots of Gardener as targets.
 pub fn shoots() -> Vec<Value> {
-    of_targets(OF_SHOOTS, &SHOOT)
+    of_targets(OF_SHOOTS, CLAIMS_ON_SHOOTS, &SHOOT)
 }
 
 /// The component `virtual-machines`: rights of a controller whose rollouts have virtual machines of `KubeVirt` as targets.
 pub fn virtual_machines() -> Vec<Value> {
-    of_targets(OF_VIRTUAL_MACHINES, &VIRTUAL_MACHINE)
+    of_targets(OF_VIRTUAL_MACHINES, CLAIMS_ON_VIRTUAL_MACHINES, &VIRTUAL_MACHINE)
 }
 
-fn of_targets(name: &str, row: &'static TargetKind) -> Vec<Value> {
-    confined(name, &[row], role(name, &row.kind, &["get", "list", "patch", "watch"]))
+fn of_targets(name: &str, claims: &str, row: &'static TargetKind) -> Vec<Value> {
+    let mut objects = confined(name, &[row], role(name, &row.kind, &["get", "list", "patch", "watch"]));
+    objects.extend([policy_of_claims(claims, row), binding(claims)]);
+    objects
+}
+
+/// Only the controller writes the claims of rollouts: the webhook has no entry for these kinds. A claim on an object that is
+/// created with it counts for nothing.
+fn policy_of_claims(name: &str, row: &TargetKind) -> Value {
+    let mut policy = files::objects(&[files::WORKLOADS_POLICY]).swap_remove(0);
+    policy["metadata"]["name"] = name.into();
+    let spec = &mut policy["spec"];
+    let by_the_controller = spec["matchConditions"][0]["expression"].as_str().unwrap_or_default();
+    spec["matchConditions"] = json!([{ "name": "by-others", "expression": by_the_controller.replace("==", "!=") }]);
+    spec["matchConstraints"]["resourceRules"] = json!([rule(row.kind.group, &[row.kind.plural], &["UPDATE"])]);
+    spec["validations"] = json!([{
+        "expression": not(&annotation_changes(ROLLOUT)),
+        "message": format!("metadata.annotations: {ROLLOUT} is written by the controller alone, not by hand (V10)"),
+        "reason": "Forbidden",
+    }]);
+    spec["variables"] = json!([]);
+    policy
 }
 
 /// The policy, its binding, and the roles with theirs.
 fn confined(name: &str, rows: &[&TargetKind], roles: impl IntoIterator<Item = Value>) -> Vec<Value> {
-    let binding = object("ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1", name, |object| {
+    [policy(name, rows), binding(name)].into_iter().chain(roles).collect()
+}
+
+fn binding(name: &str) -> Value {
+    object("ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1", name, |object| {
         object["spec"] = json!({ "policyName": name, "validationActions": ["Deny"] });
-    });
-    [policy(name, rows), binding].into_iter().chain(roles).collect()
+    })
+}
+
+fn rule(group: &str, resources: &[&str], operations: &[&str]) -> Value {
+    json!({
+        "apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": resources, "scope": "*",
+    })
 }
 
 fn object(kind: &str, api_version: &str, name: &str, fill: impl FnOnce(&mut Value)) -> Value {
@@ -83,14 +118,11 @@ fn policy(name: &str, rows: &[&TargetKind]) -> Value {
     for row in rows {
         groups.entry(row.kind.group).or_default().insert(row.kind.plural);
     }
-    let rule = |(group, resources)| {
-        json!({
-            "apiGroups": [group], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE", "DELETE"],
-            "resources": resources, "scope": "*",
-        })
+    let of_group = |(group, resources): (&str, BTreeSet<&str>)| {
+        rule(group, &resources.into_iter().collect::<Vec<_>>(), &["CREATE", "UPDATE", "DELETE"])
     };
     let spec = &mut policy["spec"];
-    spec["matchConstraints"]["resourceRules"] = groups.into_iter().map(rule).collect();
+    spec["matchConstraints"]["resourceRules"] = groups.into_iter().map(of_group).collect();
     spec["validations"][0]["message"] =
         "hibernate-controller may change no object of an operator in a namespace of a control plane".into();
     spec["validations"][1]["message"] =
@@ -126,10 +158,11 @@ fn policy(name: &str, rows: &[&TargetKind]) -> Value {
     policy
 }
 
-/// Annotations that a row sets or removes.
+/// Annotations that a row sets or removes, and those that the operator's admission adds to such a write.
 fn annotations(row: &TargetKind) -> Vec<String> {
     let key = |at: &str| at.strip_prefix(ANNOTATIONS).map(|key| key.replace("~1", "/"));
-    places(row).into_iter().filter_map(key).collect()
+    let added = sleep_row(row).into_iter().flat_map(|row| row.adds).map(|&key| key.to_owned());
+    places(row).into_iter().filter_map(key).chain(added).collect()
 }
 
 /// Members of the spec that a row sets, or sets a field of.
@@ -139,8 +172,15 @@ fn fields(row: &TargetKind) -> Vec<String> {
 }
 
 fn places(row: &TargetKind) -> Vec<&'static str> {
-    let Reader::Row(row) = row.reader else { return Vec::new() };
+    let Some(row) = sleep_row(row) else { return Vec::new() };
     row.switches.iter().map(|switch| switch.at).chain(row.clears.iter().copied()).collect()
+}
+
+fn sleep_row(row: &TargetKind) -> Option<&'static SleepRow> {
+    match row.reader {
+        Reader::Row(row) => Some(row),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -151,7 +191,8 @@ mod tests {
     fn every_row_writes_annotations_and_members_of_the_spec_alone() {
         for row in OPERATORS.into_iter().chain([&SHOOT]) {
             let (annotations, fields) = (annotations(row), fields(row));
-            assert_eq!(annotations.len() + fields.len(), places(row).len(), "{}", row.kind.resource_name());
+            let added = sleep_row(row).map_or(0, |row| row.adds.len());
+            assert_eq!(annotations.len() + fields.len(), places(row).len() + added, "{}", row.kind.resource_name());
         }
     }
 

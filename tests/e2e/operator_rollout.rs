@@ -1,5 +1,6 @@
 //! Rollouts over virtual machines of `KubeVirt` and shoots of Gardener, under the rights and policies of their components. Neither
-//! publishes a definition: these have the fields that the rows use, by hand, and the test plays their controllers.
+//! publishes a definition: these have the fields that the rows use, by hand, and the test plays their controllers and what
+//! Gardener's admission adds to a wake.
 
 use std::time::Duration;
 
@@ -33,6 +34,32 @@ fn definition(group: &str, version: &str, kind: &str, plural: &str, spec: &Value
             }],
         },
     })
+}
+
+/// Adds to the write that ends the hibernation of a shoot what Gardener's own admission plugin adds.
+fn tasks_of_a_wake() -> [Value; 2] {
+    let hibernates = |object: &str| format!("{object}.spec.?hibernation.?enabled.orValue(false)");
+    let added =
+        "Object{metadata: Object.metadata{annotations: {'shoot.gardener.cloud/tasks': 'deployInfrastructure'}}}";
+    let (name, version) = ("tasks-of-a-wake", "admissionregistration.k8s.io/v1");
+    let policy = json!({
+        "apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": { "name": name },
+        "spec": {
+            "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": ["core.gardener.cloud"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["shoots"],
+            }] },
+            "matchConditions": [{
+                "name": "wake", "expression": format!("{} && !{}", hibernates("oldObject"), hibernates("object")),
+            }],
+            "mutations": [{ "patchType": "ApplyConfiguration", "applyConfiguration": { "expression": added } }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": { "name": name },
+        "spec": { "policyName": name },
+    });
+    [policy, binding]
 }
 
 fn api(shell: &Shell, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
@@ -108,6 +135,7 @@ async fn rollouts_put_virtual_machines_and_shoots_to_sleep_and_wake_them_as_they
         ];
         eventually(SOON, "the definitions are served", async || apply::all(&shell.client, &objects).await).await?;
         apply::all(&shell.client, &[manifests::shoots(), manifests::virtual_machines()].concat()).await?;
+        apply::all(&shell.client, &tasks_of_a_wake()).await?;
         let kinds = ["--target-kind=virtualmachines.kubevirt.io", "--target-kind=shoots.core.gardener.cloud"];
         let start = Start { args: kinds.map(str::to_owned).into(), ..Start::new(Program::Controller) };
         shell.world.start(&start).await?;
@@ -128,13 +156,22 @@ async fn rollouts_put_virtual_machines_and_shoots_to_sleep_and_wake_them_as_they
             ensure!(found.annotations().contains_key(keys::BEFORE), "{found:?}");
         }
         ensure!(ended(&shoots).await?.iter().all(|found| found.data["spec"]["hibernation"]["enabled"] == true));
+        for objects in [&machines, &shoots] {
+            let forged = json!({ "metadata": { "annotations": { keys::ROLLOUT: null } } });
+            for one in objects.list(&ListParams::default()).await? {
+                let refused = objects.patch(&one.name_any(), &PatchParams::default(), &Patch::Merge(&forged)).await;
+                ensure!(refused.is_err_and(|error| error.to_string().contains("by the controller alone")), "{one:?}");
+            }
+        }
         for type_ in ["vm", "shoots.core.gardener.cloud"] {
             let line = format!("resume {type_} --all --max-concurrency 2 --yes --wait --timeout 3m");
             beside(&shell, &machines, &shoots, &line).await?;
         }
         let woken: Vec<Value> = ended(&machines).await?.iter().map(|found| found.data["spec"]["runStrategy"].clone()).collect();
         ensure!(woken == ["Always", "RerunOnFailure"], "{woken:?}");
-        ensure!(ended(&shoots).await?.iter().all(|found| found.data["spec"]["hibernation"]["enabled"] == false));
+        let woken = ended(&shoots).await?;
+        ensure!(woken.iter().all(|found| found.data["spec"]["hibernation"]["enabled"] == false));
+        ensure!(woken.iter().all(|found| found.annotations().contains_key("shoot.gardener.cloud/tasks")), "{woken:?}");
         Ok(())
     })
     .await

@@ -111,7 +111,8 @@ fn every_policy_denies_what_it_is_about_in_every_namespace() {
         let fixed = ["matchPolicy", "namespaceSelector", "objectSelector"].map(|field| &constraints[field]);
         assert_eq!(fixed, [&json!("Equivalent"), &json!({}), &json!({})], "{name}");
         assert_eq!(constraints.as_object().unwrap().len(), 4, "{name} excludes something");
-        let program = if name.starts_with(CONTROLLER) || name.starts_with("power") { CONTROLLER } else { WEBHOOK };
+        let of_controller = [CONTROLLER, "hibernate-claims", "power"].iter().any(|start| name.starts_with(start));
+        let program = if of_controller { CONTROLLER } else { WEBHOOK };
         let is_bound = |object: &&Value| {
             object["kind"] == "ValidatingAdmissionPolicyBinding" && object["metadata"]["name"] == name
         };
@@ -149,6 +150,8 @@ fn every_policy_denies_what_it_is_about_in_every_namespace() {
     let bundle = format!("validatingwebhookconfigurations.{group},mutatingwebhookconfigurations.{group}");
     let expected = [
         format!("clusterdeployments.hibernate.sh: CREATE,UPDATE {hive} v1 Namespaced"),
+        "hibernate-claims-shoots: UPDATE shoots.core.gardener.cloud * *".to_owned(),
+        "hibernate-claims-virtual-machines: UPDATE virtualmachines.kubevirt.io * *".to_owned(),
         format!("hibernate-controller-cgu: {}", every(&upgrades)),
         format!("hibernate-controller-fdb: {}", every(&["persistentvolumeclaims,services"])),
         format!("hibernate-controller-hive: {}", every(&[&format!("{hive},{hive_status}")])),

@@ -27,6 +27,8 @@ pub struct SleepRow {
     pub makes: Option<(&'static str, &'static str)>,
     /// What a wake removes besides.
     pub clears: &'static [&'static str],
+    /// Annotations that the operator's own admission adds to a write of the switches.
+    pub adds: &'static [&'static str],
     /// Whether its objects may stop by themselves, without a sleep.
     pub may_stop: bool,
     /// What the operator may be waiting for while it does nothing.
@@ -49,6 +51,7 @@ impl SleepRow {
         scales: None,
         makes: None,
         clears: &[],
+        adds: &[],
         may_stop: false,
         may_wait: "its controller has not seen this change",
         loses: None,

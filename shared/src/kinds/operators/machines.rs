@@ -149,7 +149,15 @@ pub static SHOOT: TargetKind = TargetKind {
                 Waking.when(&[]).says(DESCRIPTION),
             ],
             seen: Seen::Generation("/status/observedGeneration"),
+            // A wake adds tasks; any change of a failed shoot may add a retry.
+            adds: &["shoot.gardener.cloud/tasks", "maintenance.shoot.gardener.cloud/needs-retry-operation"],
             obstacles: &[
+                // A ManagedSeed names a shoot of its own namespace, and that is always this one.
+                Obstacle::refusing(
+                    &[Is(Field("/metadata/namespace"), &["garden"])],
+                    "shoots of namespace garden may run as seeds, whose control planes would stop: set \
+                     spec.hibernation.enabled of one that is no seed by hand",
+                ),
                 Obstacle::refusing(
                     &[Is(At::Constraint("HibernationPossible", "status"), &["False"])],
                     "its constraint HibernationPossible is False: a webhook in the shoot would block the wake",

@@ -8,7 +8,6 @@ use shared::admission::policy::{annotation_changes, not};
 use shared::annotation::keys::{CONTROLLER, NAMESPACE, ROLLOUT};
 use shared::kinds::operators::objects::OPERATORS;
 use shared::kinds::operators::{SHOOT, VIRTUAL_MACHINE};
-use shared::kinds::row::Reader;
 use shared::kinds::sleep_row::SleepRow;
 use shared::kinds::{Kind, TargetKind};
 
@@ -161,26 +160,12 @@ fn policy(name: &str, rows: &[&TargetKind]) -> Value {
 /// Annotations that a row sets or removes, and those that the operator's admission adds to such a write.
 fn annotations(row: &TargetKind) -> Vec<String> {
     let key = |at: &str| at.strip_prefix(ANNOTATIONS).map(|key| key.replace("~1", "/"));
-    let added = sleep_row(row).into_iter().flat_map(|row| row.adds).map(|&key| key.to_owned());
-    places(row).into_iter().filter_map(key).chain(added).collect()
+    let Some(row) = row.sleep_row() else { return Vec::new() };
+    row.places().filter_map(key).chain(row.adds.iter().map(|&key| key.to_owned())).collect()
 }
 
-/// Members of the spec that a row sets, or sets a field of.
 fn fields(row: &TargetKind) -> Vec<String> {
-    let member = |at: &str| at.strip_prefix("/spec/")?.split('/').next().map(str::to_owned);
-    places(row).into_iter().filter_map(member).collect()
-}
-
-fn places(row: &TargetKind) -> Vec<&'static str> {
-    let Some(row) = sleep_row(row) else { return Vec::new() };
-    row.switches.iter().map(|switch| switch.at).chain(row.clears.iter().copied()).collect()
-}
-
-fn sleep_row(row: &TargetKind) -> Option<&'static SleepRow> {
-    match row.reader {
-        Reader::Row(row) => Some(row),
-        _ => None,
-    }
+    row.sleep_row().into_iter().flat_map(SleepRow::spec_members).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -190,9 +175,9 @@ mod tests {
     #[test]
     fn every_row_writes_annotations_and_members_of_the_spec_alone() {
         for row in OPERATORS.into_iter().chain([&SHOOT]) {
-            let (annotations, fields) = (annotations(row), fields(row));
-            let added = sleep_row(row).map_or(0, |row| row.adds.len());
-            assert_eq!(annotations.len() + fields.len(), places(row).len() + added, "{}", row.kind.resource_name());
+            let (annotations, fields, sleep) = (annotations(row), fields(row), row.sleep_row().unwrap());
+            let written = sleep.places().count() + sleep.adds.len();
+            assert_eq!(annotations.len() + fields.len(), written, "{}", row.kind.resource_name());
         }
     }
 

@@ -1,6 +1,7 @@
 //! Objects of the hub. Tenants write them: each is read within limits, and one that cannot be read does not spoil a list.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use jiff::Timestamp;
@@ -98,7 +99,7 @@ struct ManagedEntry {
 #[serde(default)]
 struct ManagedFields {
     #[serde(rename = "f:spec")]
-    spec: Option<IgnoredAny>,
+    spec: BTreeMap<String, IgnoredAny>,
 }
 
 impl Foreign for Managed {
@@ -106,11 +107,15 @@ impl Foreign for Managed {
 }
 
 impl Managed {
-    /// The field manager that wrote the spec last, not before `since`, besides `own`. Untrusted text.
-    pub fn wrote_spec(&self, since: Timestamp, own: &str) -> Option<&str> {
+    /// The field manager that wrote the spec last, not before `since`, besides `own`, and has such members of it.
+    /// Untrusted text.
+    pub fn wrote_spec(&self, since: Timestamp, own: &str, is_of: impl Fn(&str) -> bool) -> Option<&str> {
         let written = |entry: &ManagedEntry| format::time(&entry.time).filter(|at| *at >= since);
-        let others =
-            self.metadata.managed_fields.iter().filter(|entry| entry.fields.spec.is_some() && entry.manager != own);
+        let has_such = |entry: &&ManagedEntry| {
+            let mut members = entry.fields.spec.keys().filter_map(|key| key.strip_prefix("f:"));
+            entry.manager != own && members.any(&is_of)
+        };
+        let others = self.metadata.managed_fields.iter().filter(has_such);
         let others = others.filter_map(|entry| Some((written(entry)?, entry.manager.as_str())));
         others.max_by_key(|(at, _)| *at).map(|(_, manager)| manager)
     }

@@ -204,11 +204,11 @@ impl Item {
         self.object.reference()
     }
 
-    /// The field manager that wrote its spec last, since then and besides this controller, sanitized. None as well if that
-    /// cannot be read.
-    pub async fn writer(&self, hub: &Hub, since: Timestamp) -> Option<String> {
+    /// The field manager that wrote its spec last, since then and besides this controller, and has such members of it,
+    /// sanitized. None as well if that cannot be read.
+    pub async fn writer(&self, hub: &Hub, since: Timestamp, is_of: impl Fn(&str) -> bool) -> Option<String> {
         let managed = self.object.managed(hub).await.ok()??;
-        managed.wrote_spec(since, keys::CONTROLLER).map(|manager| sanitize_to(manager, MAX_MANAGER))
+        managed.wrote_spec(since, keys::CONTROLLER, is_of).map(|manager| sanitize_to(manager, MAX_MANAGER))
     }
 
     /// Why it must not go to sleep now.

@@ -113,7 +113,7 @@ impl Kinds {
 
     /// Kinds that a name without a TYPE may mean: not the many that operators run.
     pub fn without_a_type(self) -> Vec<&'static TargetKind> {
-        self.targets.iter().copied().filter(|row| !row.is_row()).collect()
+        self.targets.iter().copied().filter(|row| row.sleep_row().is_none()).collect()
     }
 
     /// Kinds that sleep with their whole namespace.

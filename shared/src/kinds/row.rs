@@ -272,17 +272,17 @@ impl PartialEq for TargetKind {
 impl Eq for TargetKind {}
 
 impl TargetKind {
-    /// Whether it is a row of data, of a kind that an operator runs.
-    pub const fn is_row(&self) -> bool {
-        matches!(self.reader, Reader::Row(_))
+    /// How it sleeps, if it is a row of data, of a kind that an operator runs.
+    pub const fn sleep_row(&self) -> Option<&'static SleepRow> {
+        match self.reader {
+            Reader::Row(row) => Some(row),
+            Reader::Code(_) => None,
+        }
     }
 
     /// Why the API server refuses a sleep with this message, if its definition of the kind is too old, and what helps.
     pub fn outdated(&self, message: &str) -> Option<String> {
-        match self.reader {
-            Reader::Code(_) => None,
-            Reader::Row(row) => row.outdated(message),
-        }
+        self.sleep_row()?.outdated(message)
     }
 
     /// Reads an object.

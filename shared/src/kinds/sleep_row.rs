@@ -59,6 +59,17 @@ impl SleepRow {
         since: "",
     };
 
+    /// Places that a sleep or a wake writes.
+    pub fn places(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let (switches, clears) = (self.switches, self.clears);
+        switches.iter().map(|switch| switch.at).chain(clears.iter().copied())
+    }
+
+    /// Members of the spec that a sleep or a wake writes, or writes a field of.
+    pub fn spec_members(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.places().filter_map(|at| at.strip_prefix("/spec/")?.split('/').next())
+    }
+
     /// Why the API server refuses a sleep with this message, if its definition lacks a field, and what helps. The message
     /// quotes the whole object first.
     pub(super) fn outdated(&self, message: &str) -> Option<String> {

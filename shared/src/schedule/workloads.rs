@@ -26,7 +26,6 @@ use crate::annotation::{format, keys};
 use crate::hub_kinds;
 use crate::kinds::operators::objects::OperatorObject;
 use crate::kinds::owners::Owners;
-use crate::kinds::row::Reader;
 use crate::kinds::sleep_row::Switch;
 use crate::kinds::workload::{DEPLOYMENT, STATEFUL_SET};
 use crate::kinds::{CRON_JOB, Change, Intent, TargetError, TargetKind};
@@ -193,9 +192,9 @@ fn owner(object: &Value) -> Option<String> {
 
 /// Who has set since then what a sleep sets. A field manager that has set something else in the same way counts, too.
 fn changed(row: &TargetKind, object: &Value, at: Timestamp, sleeps: bool) -> Option<String> {
-    let fields: Vec<String> = match row.reader {
-        Reader::Row(row) => row.switches.iter().map(Switch::managed).collect(),
-        Reader::Code(_) => [REPLICAS, SUSPEND].map(str::to_owned).to_vec(),
+    let fields: Vec<String> = match row.sleep_row() {
+        Some(row) => row.switches.iter().map(Switch::managed).collect(),
+        None => [REPLICAS, SUSPEND].map(str::to_owned).to_vec(),
     };
     let all = fields.iter().flat_map(|field| managed_fields::owners(object, field));
     let others: Vec<&Value> = all.filter(|entry| ![keys::CONTROLLER, KUBERNETES].contains(&manager(entry))).collect();

@@ -183,6 +183,9 @@ async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: 
     if is_outdated(rollouts, rollout) || now >= rollout.spec.not_after.0 {
         return Outcome::Skipped;
     }
+    if let Some(by) = unstamped_change(rollouts, rollout, item).await {
+        return Outcome::Deferred(format!("field manager {by} has changed it since this rollout was due"));
+    }
     // The deadline runs from the write, and not from the plan.
     let claim = Mark { since: format::seconds(now), ..claim.clone() };
     match write(rollouts, rollout, item, start_patch(rollout, target, &item.view, &claim, now)).await {
@@ -194,6 +197,15 @@ async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: 
             outcome
         }
     }
+}
+
+/// Who has set what says how an object runs since the rollout was due, of a kind whose requests no webhook stamps: only
+/// field managers show a person's own.
+async fn unstamped_change(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item) -> Option<String> {
+    let row = rollouts.kind(rollout)?.row.sleep_row()?;
+    let started = rollout.status.as_ref().and_then(|status| status.started_at.as_ref());
+    let since = rollout.spec.as_of.as_ref().or(started)?.0;
+    item.writer(&rollouts.handle.hub, since, |member| row.spec_members().any(|of| of == member)).await
 }
 
 /// Ends a claim: it becomes the record.
@@ -215,7 +227,7 @@ async fn announce_override(rollouts: &Rollouts, item: &Item, record: &Mark) {
     // Field managers have whole seconds.
     let since = format::time(&record.since).unwrap_or(Timestamp::MIN);
     let by =
-        item.writer(hub, since).await.map_or_else(|| "another client".to_owned(), |by| format!("field manager {by}"));
+        item.writer(hub, since, |_| true).await.map_or_else(|| "another client".to_owned(), |by| format!("field manager {by}"));
     let note = format!(
         "rollout {} requested {}, and {by} has changed that since: the rollout leaves this target as it is",
         record.name, record.wanted

@@ -334,7 +334,7 @@ impl Pass<'_> {
     async fn one<K: Workload + Object>(&self, mut object: K, owners: &Owners) -> Reconciled<Option<Outcome>> {
         let sleeps = self.asked.power == Power::Hibernating;
         // An old definition does not have the field of a row. A wake must pass all the same.
-        let strict = sleeps && K::ROW.is_row();
+        let strict = sleeps && K::ROW.sleep_row().is_some();
         let params = PatchParams { field_validation: strict.then_some(ValidationDirective::Strict), ..as_controller() };
         for _ in 0..ATTEMPTS {
             let patch = match step(K::ROW, &object.value(), &self.asked, owners) {

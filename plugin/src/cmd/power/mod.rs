@@ -158,7 +158,7 @@ async fn each(
 
 /// In the order in which they are written: all at once, unless a kind that an operator runs is among them.
 fn stages(plans: Vec<PlanResult>, power: Power) -> Vec<Vec<PlanResult>> {
-    if !plans.iter().flatten().any(|plan| plan.target.row.is_row()) {
+    if !plans.iter().flatten().any(|plan| plan.target.row.sleep_row().is_some()) {
         return vec![plans];
     }
     let mut stages = BTreeMap::<u8, Vec<PlanResult>>::new();

@@ -113,7 +113,7 @@ impl<'a> Writer<'a> {
             DryRun::Client => Ok(patched(&target.object, patch)),
             DryRun::None | DryRun::Server => {
                 // An old definition does not have the field of a row. A wake must pass all the same.
-                let strict = self.intent.power == Power::Hibernating && target.row.is_row();
+                let strict = self.intent.power == Power::Hibernating && target.row.sleep_row().is_some();
                 let settings = Write { strict, ..self.settings.clone() };
                 self.hub.patch(target.resource, &target.namespace, &target.name, patch, &settings).await
             }

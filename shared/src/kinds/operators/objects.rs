@@ -164,9 +164,9 @@ impl<const AT: usize, const IS_WATCHED: bool> Fields<AT, IS_WATCHED> {
     /// Its row.
     pub const ROW: &'static TargetKind = ROWS[AT];
     const KIND: &'static Kind = &ROWS[AT].kind;
-    const SLEEP: &'static SleepRow = match ROWS[AT].reader {
-        Reader::Row(row) => row,
-        Reader::Code(_) => &SleepRow::PLAIN,
+    const SLEEP: &'static SleepRow = match ROWS[AT].sleep_row() {
+        Some(row) => row,
+        None => &SleepRow::PLAIN,
     };
 
     /// The object for the reader of its row.
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn every_kind_of_a_namespace_that_an_operator_runs_is_in_the_list() {
         let rows = crate::kinds::KINDS.in_namespace();
-        let rows = rows.into_iter().filter(|row| row.is_row());
+        let rows = rows.into_iter().filter(|row| row.sleep_row().is_some());
         let names = |rows: Vec<&TargetKind>| rows.iter().map(|row| row.kind.resource_name()).collect::<Vec<_>>();
         assert_eq!(names(rows.collect()), names(OPERATORS.to_vec()));
     }

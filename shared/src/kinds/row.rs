@@ -17,6 +17,10 @@ use crate::duration::hours;
 use crate::power::Power;
 use crate::savings::period::Period;
 use crate::savings::report::percent;
+use crate::text::sanitize_to;
+
+/// Characters of an API server's message about an unknown field.
+const MAX_FIELD: usize = 200;
 
 /// A kind that can be put to sleep.
 #[derive(Debug)]
@@ -280,9 +284,14 @@ impl TargetKind {
         }
     }
 
-    /// Why the API server refuses a sleep with this message, if its definition of the kind is too old, and what helps.
+    /// Why the API server refuses a sleep with this message, if its definition of the kind is too old, and what helps. The
+    /// message quotes the whole object first.
     pub fn outdated(&self, message: &str) -> Option<String> {
-        self.sleep_row()?.outdated(message)
+        let SleepRow { since, .. } = self.sleep_row()?;
+        let (_, field) = message.split_once("strict decoding error: ")?;
+        let later = if since.is_empty() { String::new() } else { format!(" to {since} or later") };
+        let field = sanitize_to(field, MAX_FIELD);
+        Some(format!("its definition on the hub is too old: {field}: update its operator{later}"))
     }
 
     /// Reads an object.

@@ -5,11 +5,6 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::text::sanitize_to;
-
-/// Characters of an API server's message about an unknown field.
-const MAX_FIELD: usize = 200;
-
 /// How a kind sleeps. [`super::sleep_reader`] reads it.
 #[derive(Debug)]
 pub struct SleepRow {
@@ -68,15 +63,6 @@ impl SleepRow {
     /// Members of the spec that a sleep or a wake writes, or writes a field of.
     pub fn spec_members(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.places().filter_map(|at| at.strip_prefix("/spec/")?.split('/').next())
-    }
-
-    /// Why the API server refuses a sleep with this message, if its definition lacks a field, and what helps. The message
-    /// quotes the whole object first.
-    pub(super) fn outdated(&self, message: &str) -> Option<String> {
-        let (_, field) = message.split_once("strict decoding error: ")?;
-        let later = if self.since.is_empty() { String::new() } else { format!(" to {} or later", self.since) };
-        let field = sanitize_to(field, MAX_FIELD);
-        Some(format!("its definition on the hub is too old: {field}: update its operator{later}"))
     }
 }
 

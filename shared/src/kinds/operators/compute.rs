@@ -1,4 +1,4 @@
-//! What computes and keeps nothing: clusters of `KubeRay`, notebooks of Kubeflow.
+//! What computes: clusters of `KubeRay`, notebooks of Kubeflow.
 
 use super::target;
 use crate::kinds::kind::Kind;

@@ -312,6 +312,30 @@ mod tests {
         serde_json::from_str::<Guarded<ConfigMap>>(r#"{"metadata":{"name":7}}"#).unwrap_err();
     }
 
+    /// One that has written something else of the spec has not written this.
+    #[test]
+    fn who_wrote_a_member_of_the_spec_is_the_last_that_has_it() {
+        let entry = |manager: &str, minute: u32, spec: &str| {
+            let fields = format!(r#"{{"f:spec":{{"{spec}":{{}}}}}}"#);
+            format!(r#"{{"manager":"{manager}","time":"2026-11-24T12:{minute:02}:00Z","fieldsV1":{fields}}}"#)
+        };
+        let all = [
+            entry("kubectl", 1, "f:runStrategy"),
+            entry("virt-api", 3, "f:runStrategy"),
+            entry("ours", 4, "f:runStrategy"),
+            entry("gitops", 5, "f:template"),
+        ];
+        let text = format!(r#"{{"metadata":{{"managedFields":[{}]}}}}"#, all.join(","));
+        let managed: Managed = serde_json::from_str(&text).unwrap();
+        let since = |minute: u32| format::time(&format!("2026-11-24T12:{minute:02}:00Z")).unwrap();
+        let by = |minute, member: &str| managed.wrote_spec(since(minute), "ours", |of| of == member);
+        assert_eq!(
+            [by(0, "runStrategy"), by(3, "runStrategy"), by(4, "runStrategy")],
+            [Some("virt-api"), Some("virt-api"), None]
+        );
+        assert_eq!((by(0, "template"), by(0, "running")), (Some("gitops"), None));
+    }
+
     #[test]
     fn an_object_that_is_nested_too_deep_spoils_no_list() {
         let deep = format!(r#"{{"data":{{"x":{}{}}},"metadata":{{"name":"deep"}}}}"#, "[".repeat(200), "]".repeat(200));

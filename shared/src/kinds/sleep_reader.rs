@@ -202,6 +202,10 @@ impl RowObject<'_> {
     fn patch(&self, intent: &Intent<'_>, record: Option<&Map<String, Value>>, set: &[(&str, Value)]) -> Value {
         let mut annotations = reason_change(self.object, intent.reason);
         annotations.insert(keys::BEFORE.to_owned(), json!(record.map(|record| json!(record).to_string())));
+        // They name who made the request before this one. A rollout stamps its own.
+        let stamps = [keys::REQUESTED_BY, keys::REQUESTED_AT];
+        let stale = stamps.into_iter().filter(|key| annotation(self.object, key).is_some());
+        annotations.extend(stale.map(|key| (key.to_owned(), Value::Null)));
         let mut patch = guarded(self.object, &annotations, None);
         for (at, value) in set {
             put(&mut patch, at, value.clone());

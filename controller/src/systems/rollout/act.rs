@@ -226,8 +226,8 @@ async fn announce_override(rollouts: &Rollouts, item: &Item, record: &Mark) {
     let hub = &rollouts.handle.hub;
     // Field managers have whole seconds.
     let since = format::time(&record.since).unwrap_or(Timestamp::MIN);
-    let by =
-        item.writer(hub, since, |_| true).await.map_or_else(|| "another client".to_owned(), |by| format!("field manager {by}"));
+    let by = item.writer(hub, since, |_| true).await;
+    let by = by.map_or_else(|| "another client".to_owned(), |by| format!("field manager {by}"));
     let note = format!(
         "rollout {} requested {}, and {by} has changed that since: the rollout leaves this target as it is",
         record.name, record.wanted

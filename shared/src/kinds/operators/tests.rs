@@ -15,7 +15,7 @@ use crate::power::Power;
 
 /// Every kind that is a row.
 fn rows() -> Vec<(&'static TargetKind, &'static SleepRow)> {
-    let row = |kind: &&'static TargetKind| if let Reader::Row(row) = kind.reader { Some((*kind, row)) } else { None };
+    let row = |kind: &&'static TargetKind| Some((*kind, kind.sleep_row()?));
     KINDS.targets.iter().filter_map(row).collect()
 }
 
@@ -88,6 +88,24 @@ fn the_table_of_the_reader() {
     }
     let named = asked(&RAY_CLUSTER, &object(&none, &on), Running, false).unwrap_err().to_string();
     assert!(named.ends_with("wake it by hand, by setting /spec/suspend to false"), "O7: {named}");
+}
+
+#[test]
+fn a_change_drops_who_made_the_request_before() {
+    let stamped = json!({ keys::REQUESTED_BY: "alice", keys::REQUESTED_AT: "2026-11-24T12:00:00Z" });
+    let (after, _) = after(&RAY_CLUSTER, &object(&stamped, &json!({ "suspend": false })), Power::Hibernating);
+    let left: Vec<&String> = after["metadata"]["annotations"].as_object().unwrap().keys().collect();
+    assert_eq!(left, [keys::BEFORE]);
+}
+
+/// The namespace that holds what Gardener runs as seeds.
+#[test]
+fn a_shoot_that_may_be_a_seed_is_refused() {
+    let mut shoot = object(&json!({}), &json!({ "hibernation": { "enabled": false } }));
+    assert_eq!(after(&SHOOT, &shoot, Power::Hibernating).1, "hibernation requested");
+    shoot["metadata"]["namespace"] = json!("garden");
+    let (_, says) = after(&SHOOT, &shoot, Power::Hibernating);
+    assert!(says.starts_with("shoots of namespace garden may run as seeds"), "{says}");
 }
 
 #[test]

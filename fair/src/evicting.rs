@@ -141,7 +141,9 @@ impl EvictingLimit {
             }
             let Some(victim) = state.victim(self.capacity, client, own) else {
                 // What has made way is not enough.
-                victims.into_iter().for_each(|(id, entry)| state.insert(id, entry));
+                for (id, entry) in victims {
+                    state.insert(id, entry);
+                }
                 return None;
             };
             victims.extend(state.remove(victim).map(|entry| (victim, entry)));

@@ -107,7 +107,7 @@ impl ActionRequest {
         let words = verb.iter().map(|word| (*word).to_owned()).chain(names);
         words
             .chain(valued.map(|(flag, value, _)| format!("{flag}={value}")))
-            .chain(switches.into_iter().filter_map(|(flag, has)| has.then(|| flag.to_owned())))
+            .chain(switches.into_iter().filter(|(_, has)| *has).map(|(flag, _)| flag.to_owned()))
             .collect()
     }
 }

@@ -99,6 +99,7 @@ struct ManagedEntry {
 #[serde(default)]
 struct ManagedFields {
     #[serde(rename = "f:spec")]
+    #[expect(clippy::zero_sized_map_values, reason = "serde reads the keys of an object as a map alone")]
     spec: BTreeMap<String, IgnoredAny>,
 }
 

@@ -10,7 +10,7 @@ use hub::error::HubError;
 use hub::watch::Place;
 use hub::{HubClient, Resource};
 use serde_json::Value;
-use shared::kinds::{Kind, TargetKind};
+use shared::kinds::Kind;
 use shared::object::name_of;
 use shared::text::quoted;
 
@@ -67,7 +67,7 @@ impl Answers {
 
 /// Whether an operator runs the objects of a kind: most users have no rights on most of these kinds.
 fn is_of_operators(row: Row) -> bool {
-    row.target().is_some_and(TargetKind::is_row)
+    row.target().is_some_and(|row| row.sleep_row().is_some())
 }
 
 fn is_forbidden(error: &HubError) -> bool {

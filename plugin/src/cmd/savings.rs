@@ -126,6 +126,7 @@ fn check(path: &Path, targets: &[Reported]) -> Result<Exit, Problem> {
 
 impl Report {
     fn table(&self, by: &By, has_bar: bool) -> Vec<String> {
+        type Cell = fn(&Row) -> String;
         let (name, of_clusters) = match by {
             By::Target => ("NAME", true),
             By::Namespace => ("NAMESPACE", true),
@@ -133,7 +134,7 @@ impl Report {
             By::Platform => ("PLATFORM", true),
             By::Type => ("TYPE", false),
         };
-        let columns: [(&str, bool, fn(&Row) -> String); 11] = [
+        let columns: [(&str, bool, Cell); 11] = [
             (name, true, |row| row.name.clone()),
             ("TARGETS", *by != By::Target && of_clusters, |row| row.targets.to_string()),
             ("ASLEEP", of_clusters, |row| hours(row.asleep_seconds)),

@@ -67,7 +67,7 @@ pub fn refusal(kinds: Kinds, object: &Value) -> Option<String> {
     let owner = controller(object)?;
     let (group, kind) = (group_of(text(owner, "/apiVersion")), text(owner, "/kind"));
     let name = sanitize_to(&format!("{kind}.{group}/{}", text(owner, "/name")), MAX_NAME);
-    if kinds.of_owner(owner).is_some_and(TargetKind::is_row) {
+    if kinds.of_owner(owner).is_some_and(|row| row.sleep_row().is_some()) {
         return Some(format!("{name} would scale it up again: hibernate {name} instead"));
     }
     let why = why_no_row(group, kind)?;

@@ -45,7 +45,7 @@ static ENDPOINTS: Kind = Kind::namespaced("discovery.k8s.io", &["v1"], "Endpoint
 
 /// Roles of programs, the policy that confines each, and whether nothing else does. A name that ends with a dash stands
 /// for all that begin with it.
-pub(super) const CONFINED: [(&str, &str, bool); 10] = [
+pub(super) const CONFINED: [(&str, &str, bool); 12] = [
     ("hibernate-controller", "hibernate-controller-hive", false),
     ("hibernate-controller-cgu", "hibernate-controller-cgu", true),
     ("hibernate-controller-fdb", "hibernate-controller-fdb", false),
@@ -54,7 +54,9 @@ pub(super) const CONFINED: [(&str, &str, bool); 10] = [
     // One for each kind.
     ("hibernate-controller-operators-", "hibernate-controller-operators", true),
     ("hibernate-controller-shoots", "hibernate-controller-shoots", true),
+    ("hibernate-controller-shoots", "hibernate-claims-shoots", false),
     ("hibernate-controller-virtual-machines", "hibernate-controller-virtual-machines", true),
+    ("hibernate-controller-virtual-machines", "hibernate-claims-virtual-machines", false),
     ("hibernate-controller-workload-schedules", "hibernate-controller-workload-schedules", true),
     ("hibernate-webhook", "hibernate-webhook-ca-bundle-only", false),
 ];

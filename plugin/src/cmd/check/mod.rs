@@ -117,7 +117,7 @@ pub(crate) async fn run(kinds: Kinds, args: &CheckArgs, hub_args: &HubArgs) -> R
     let groups = hub.groups().await?;
     let findings = match (args.pre, args.before_uninstall) {
         (true, _) => pre::findings(&hub, hub_args.connection.namespace.as_deref()).await,
-        (_, true) => uninstall::findings(&hub, &groups).await,
+        (_, true) => Box::pin(uninstall::findings(&hub, &groups)).await,
         _ => installed::findings(&Box::pin(facts::Facts::read(kinds, &hub, groups)).await),
     };
     match args.output {

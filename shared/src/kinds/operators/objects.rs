@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::admission::Settings;
 use crate::kinds::lifecycle::Lifecycle;
-use crate::kinds::row::Reader;
 use crate::kinds::sleep_reader::RowObject;
 use crate::kinds::sleep_row::SleepRow;
 use crate::kinds::{Change, Intent, Kind, Progress, TargetError, TargetKind, View};
@@ -233,7 +232,7 @@ mod tests {
 
     /// Every place that a row reads before it writes, and of a target of rollouts those of its state.
     fn places(kind: &TargetKind) -> Vec<&'static str> {
-        let Reader::Row(row) = kind.reader else { panic!("a row of data") };
+        let row = kind.sleep_row().unwrap();
         let reads_state = row.may_stop || kind.in_rollouts.is_some();
         let of = |test: &Test| match test {
             Test::Is(At::Field(at), _) | Test::IsTrue(At::Field(at)) => Some(*at),
@@ -294,7 +293,7 @@ mod tests {
             let Some(object) = defined(row) else { continue };
             let read = json::<OperatorObject<0>>(object.to_string().as_bytes(), &Limits::MANAGED);
             let read = read.unwrap_or_else(|error| panic!("{}: {error}: {object}", row.kind.resource_name()));
-            let Reader::Row(sleep) = row.reader else { continue };
+            let Some(sleep) = row.sleep_row() else { continue };
             for at in sleep.switches.iter().map(|switch| switch.at).filter(|at| object.pointer(at).is_some()) {
                 assert_eq!(read.value.value().pointer(at), object.pointer(at), "{}", row.kind.resource_name());
             }

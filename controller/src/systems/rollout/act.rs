@@ -11,6 +11,7 @@ use kube::runtime::events::EventType;
 use serde_json::Value;
 use shared::annotation::format;
 use shared::annotation::mark::{Mark, Outcome as Ending};
+use shared::duration::after;
 use shared::power::Power;
 use shared::rollout::api::PowerRollout;
 use shared::rollout::start::{end_patch, start_patch};
@@ -204,7 +205,9 @@ async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: 
 async fn unstamped_change(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item) -> Option<String> {
     let row = rollouts.kind(rollout)?.row.sleep_row()?;
     let started = rollout.status.as_ref().and_then(|status| status.started_at.as_ref());
-    let since = rollout.spec.as_of.as_ref().or(started)?.0;
+    let due = rollout.spec.as_of.as_ref().or(started)?.0;
+    // Field managers have whole seconds: what was written in that second may have been there before.
+    let since = after(due, Duration::from_secs(1));
     item.writer(&rollouts.handle.hub, since, |member| row.spec_members().any(|of| of == member)).await
 }
 

@@ -44,7 +44,7 @@ type Profile = BTreeMap<String, String>;
 /// Why the file is refused.
 pub fn read(text: &str) -> Result<(Credentials, Vec<Role>), String> {
     let profiles = parse(text)?;
-    let mut roles = Vec::new();
+    let (mut roles, mut passed) = (Vec::new(), Vec::new());
     let mut name = "default".to_owned();
     for _ in 0..MAX_CHAIN {
         let profile = profiles.get(&name).ok_or_else(|| format!("aws_config: profile {name} is not in this Secret"))?;
@@ -52,6 +52,10 @@ pub fn read(text: &str) -> Result<(Credentials, Vec<Role>), String> {
         if let Some(arn) = get("role_arn") {
             roles.insert(0, Role { arn, external_id: get("external_id"), session_name: get("role_session_name") });
             if let Some(source) = get("source_profile").filter(|source| *source != name) {
+                passed.push(name);
+                if passed.contains(&source) {
+                    return Err(format!("aws_config: source_profile of {source} is a cycle"));
+                }
                 name = source;
                 continue;
             }
@@ -63,8 +67,7 @@ pub fn read(text: &str) -> Result<(Credentials, Vec<Role>), String> {
         let keys = Credentials::new(id, secret, get("aws_session_token"), None, "Secret");
         return Ok((keys, roles));
     }
-    // Profiles name each other in a circle, or more of them than is sensible.
-    Err("aws_config: source_profile of default is a cycle".to_owned())
+    Err(format!("aws_config: source_profile of default leads through more than {MAX_CHAIN} profiles"))
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, Profile>, String> {
@@ -180,8 +183,25 @@ mod tests {
                 "[default]\nrole_arn = a\nsource_profile = b\n[b]\nrole_arn = b\nsource_profile = default\n",
                 "aws_config: source_profile of default is a cycle",
             ),
+            (
+                "[default]\nrole_arn = a\nsource_profile = b\n[b]\nrole_arn = b\nsource_profile = c\n\
+                 [c]\nrole_arn = c\nsource_profile = b\n",
+                "aws_config: source_profile of b is a cycle",
+            ),
         ] {
             assert_eq!(read(text), Err(error.to_owned()), "{text}");
         }
+    }
+
+    #[test]
+    fn a_chain_of_too_many_profiles_is_not_called_a_cycle() {
+        let chain = |profiles: usize| {
+            let role = |at: usize| format!("[p{at}]\nrole_arn = arn:{at}\nsource_profile = p{}\n", at + 1);
+            let roles: Vec<String> = (1..profiles).map(role).collect();
+            format!("{}[p{profiles}]\n{KEYS}", roles.concat()).replacen("[p1]", "[default]", 1)
+        };
+        assert_eq!(read(&chain(MAX_CHAIN)).map(|(_, roles)| roles.len()), Ok(MAX_CHAIN - 1));
+        let error = "aws_config: source_profile of default leads through more than 5 profiles".to_owned();
+        assert_eq!(read(&chain(MAX_CHAIN + 1)).map(|(_, roles)| roles.len()), Err(error));
     }
 }

@@ -25,6 +25,9 @@ use crate::metrics::Metrics;
 const MAX_RECORDERS: usize = 1_000;
 /// Longest note in bytes; the API server accepts 1,024.
 const MAX_NOTE_BYTES: usize = 1_000;
+/// Longest part of an Event's name that names its object. The API server accepts 253 in all, and a dot and 16 digits of the
+/// time follow.
+const MAX_OBJECT_NAME: usize = 253 - 17;
 
 /// What an Event holds for programs.
 #[derive(Default)]
@@ -65,6 +68,10 @@ impl Events {
         if reason.is_empty() {
             return true;
         }
+        // Kube's recorder shortens no name.
+        if target.name.as_ref().is_some_and(|name| name.len() > MAX_OBJECT_NAME) {
+            return self.publish_annotated(target, type_, (action, reason), note, Details::default()).await;
+        }
         let (name, note) = (full_name(target), cut(note));
         let recorder = self.recorder(&(&target.uid, &name, reason, &note));
         let event =
@@ -87,7 +94,7 @@ impl Events {
         let object = target.name.as_deref().unwrap_or_default();
         let event = EventObject {
             metadata: ObjectMeta {
-                name: Some(format!("{object}.{:x}", now.as_nanosecond())),
+                name: Some(event_name(object, now)),
                 namespace: Some(namespace.clone()),
                 annotations: Some(details.annotations),
                 ..ObjectMeta::default()
@@ -162,6 +169,13 @@ impl EventOnce {
     }
 }
 
+/// The name of an Event about an object of this name, a DNS subdomain as that is.
+fn event_name(object: &str, at: Timestamp) -> String {
+    let object: String = object.chars().take(MAX_OBJECT_NAME).collect();
+    // No part of a subdomain is empty or ends in a dash.
+    format!("{}.{:x}", object.trim_end_matches(['.', '-']), at.as_nanosecond())
+}
+
 /// The note, sanitized and cut at a character.
 fn cut(note: &str) -> String {
     sanitize_to(note, MAX_NOTE_BYTES)
@@ -174,6 +188,35 @@ fn cut(note: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::testing::MemoryHub;
+
+    #[test]
+    fn the_name_of_an_event_is_a_subdomain_however_long_that_of_its_object_is() {
+        let at = "2026-11-21T20:30:00Z".parse().unwrap();
+        let time = event_name("", at);
+        let cut = |object: String| event_name(&object, at).strip_suffix(time.as_str()).unwrap().to_owned();
+        assert_eq!((cut("demo".to_owned()), time.len()), ("demo".to_owned(), 253 - MAX_OBJECT_NAME));
+        let longest = "a".repeat(MAX_OBJECT_NAME);
+        assert_eq!((cut(longest.clone()), cut("a".repeat(253))), (longest.clone(), longest.clone()));
+        for end in ["-b", ".b", "--b", ".-b"] {
+            let kept = &longest[end.len() - 1..];
+            assert_eq!(cut(format!("{kept}{end}")), kept, "{end}");
+        }
+    }
+
+    /// Also by kube's recorder, which shortens no name.
+    #[tokio::test(start_paused = true)]
+    async fn an_event_about_an_object_with_a_long_name_is_written() {
+        let hub = MemoryHub::default();
+        hub.inject(|_, _, body| (body["metadata"]["name"].as_str()?.len() > 253).then_some(422));
+        let (name, namespace) = (Some("a".repeat(253)), Some("shop".to_owned()));
+        let target = ObjectReference { name, namespace, ..ObjectReference::default() };
+        let (events, what) = (hub.term().hub.events, ("Hibernation", "Slept"));
+        assert!(events.publish(&target, EventType::Normal, what, "one").await);
+        assert!(events.publish_annotated(&target, EventType::Normal, what, "two", Details::default()).await);
+        let notes: Vec<String> = hub.events().into_iter().map(|(_, note)| note).collect();
+        assert_eq!(notes, ["one", "two"]);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn an_event_that_is_not_written_is_tried_again_with_backoff() {

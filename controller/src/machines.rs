@@ -19,22 +19,23 @@ use fair::ChargedValue;
 const RESOURCE_ID: &str = "openstack-resourceId";
 
 /// Deletes the Machines that lost their instances with the sleep, for their `MachineSet`s to make new ones. Returns
-/// their names.
+/// their names, which no later pass finds again, and why others were not deleted: every Machine is tried.
 ///
 /// For a wake that began at `resume_started`, with the cluster's instances as they were listed since then. Doing it
 /// twice does no harm: what is being deleted, or was made since, is left alone. Ends early when `may` says no.
-///
-/// # Errors
-/// When the spoke refuses; every Machine is tried first.
 pub async fn replace(
     spoke: &SpokeClient,
     existing: &Inventory,
     resume_started: Timestamp,
     may: impl Fn() -> bool,
-) -> Result<Vec<String>, ReconcileError> {
+) -> (Vec<String>, Result<(), ReconcileError>) {
     let params = ListParams::default().labels(INTERRUPTIBLE);
-    let Some(machines) = machines(spoke, &params, "spot Machines").await? else { return Ok(Vec::new()) };
-    let (mut replaced, mut failed) = (Vec::new(), None);
+    let (mut replaced, mut result) = (Vec::new(), Ok(()));
+    let machines = match machines(spoke, &params, "spot Machines").await {
+        Ok(Some(machines)) => machines,
+        Ok(None) => return (replaced, result),
+        Err(error) => return (replaced, Err(error)),
+    };
     for machine in to_replace(&machines, existing, resume_started) {
         if !may() {
             break;
@@ -47,12 +48,10 @@ pub async fn replace(
                 replaced.push(name);
             }
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {} // already deleted or changed
-            Err(source) => {
-                failed = Some(not_written(&sanitize(name), source));
-            }
+            Err(source) => result = Err(not_written(&sanitize(name), source)),
         }
     }
-    failed.map_or(Ok(replaced), Err)
+    (replaced, result)
 }
 
 /// Gives Machines the names of the instances that were made in place of theirs, so that the machine API finds them
@@ -118,4 +117,46 @@ async fn replace_one(spoke: &SpokeClient, Machine { metadata, .. }: &Machine) ->
     let this_one = Preconditions { uid: Some(metadata.uid.clone()), ..Preconditions::default() };
     let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
     spoke.delete::<Machine>(Some(MACHINE_NAMESPACE), &metadata.name, &params).await
+}
+
+#[cfg(test)]
+mod tests {
+    use fair::{Consumer, MemoryLimit};
+    use shared::cloud::{Instance, InstanceState, Listing, Profile, ProviderIds};
+
+    use super::*;
+    use crate::runtime::testing::MemoryHub;
+
+    const MACHINES: &str = "/apis/machine.openshift.io/v1beta1/namespaces/openshift-machine-api/machines";
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_replaced_is_told_also_where_another_machine_fails() {
+        let hub = MemoryHub::default();
+        for name in ["a", "b", "c"] {
+            let machine = json!({
+                "metadata": {
+                    "name": name, "uid": name, "creationTimestamp": "2026-11-01T10:00:00Z",
+                    "labels": { INTERRUPTIBLE: "" },
+                },
+                "spec": { "providerID": format!("aws:///us-east-1a/i-{name}") },
+            });
+            hub.put(&format!("{MACHINES}/{name}"), machine);
+        }
+        let spoke = SpokeClient::new(hub.client(), MemoryLimit::default().of(Consumer::new("tenant", "spoke")));
+        let provider_ids = ProviderIds { prefix: "aws:///", id_prefix: "i-" };
+        let profile = Profile { provider_ids, terminates_spot: true, ..Profile::default() };
+        let instances = vec![Instance::new("i-other", InstanceState::Running)];
+        let existing = Inventory::new(profile, Listing { instances, ..Listing::default() });
+        let woken = "2026-11-21T06:00:00Z".parse().unwrap();
+        hub.inject(|method, path, _| (*method == "DELETE" && path.ends_with("/b")).then_some(500));
+        let (replaced, result) = replace(&spoke, &existing, woken, || true).await;
+        assert_eq!(replaced, ["a", "c"]);
+        assert!(result.unwrap_err().to_string().starts_with("write Machine b"));
+        hub.heal();
+        let (replaced, result) = replace(&spoke, &existing, woken, || true).await;
+        assert!(replaced == ["b"] && result.is_ok(), "{replaced:?}");
+        hub.inject(|_, _, _| Some(403));
+        let (replaced, result) = replace(&spoke, &existing, woken, || true).await;
+        assert!(replaced.is_empty() && result.is_err());
+    }
 }

@@ -127,16 +127,15 @@ pub async fn replace_spot(hive: &Hive, cluster: &ClusterDeployment, state: &mut 
     };
     let Some(since) = resume_started(cluster).filter(|_| hive.handle.hub.claim.holds()) else { return };
     connection.spot = Some(Instant::now());
-    match machines::replace(&connection.client, existing, since, || hive.handle.hub.claim.holds()).await {
-        Ok(replaced) if replaced.is_empty() => {}
-        Ok(replaced) => {
-            report::notice(hive, cluster, &Notice::spot_replaced(&replaced)).await;
-        }
-        Err(error) => {
-            let name = full_name(cluster);
-            if let Some(left_out) = hive.handle.hub.warnings.due("spot Machines", &name) {
-                warn!(cluster = name, error = sanitize_chain(&error), left_out, "spot Machines not replaced");
-            }
+    let may = || hive.handle.hub.claim.holds();
+    let (replaced, result) = machines::replace(&connection.client, existing, since, may).await;
+    if !replaced.is_empty() {
+        report::notice(hive, cluster, &Notice::spot_replaced(&replaced)).await;
+    }
+    if let Err(error) = result {
+        let name = full_name(cluster);
+        if let Some(left_out) = hive.handle.hub.warnings.due("spot Machines", &name) {
+            warn!(cluster = name, error = sanitize_chain(&error), left_out, "spot Machines not replaced");
         }
     }
 }

@@ -88,6 +88,15 @@ pub struct TargetState {
     user: Option<Cached>,
 }
 
+impl TargetState {
+    /// The answer to this request, if it is known and not written yet. It stays until it is written, also where a later
+    /// read fails; that to another request is dropped.
+    fn answer_to(&mut self, request: Option<&str>) -> Option<Condition> {
+        self.answer.take_if(|(of, _)| request != Some(of.as_str()));
+        self.answer.as_ref().map(|(_, answer)| answer.clone())
+    }
+}
+
 /// What was seen of a cluster.
 pub struct Observation<'a> {
     cluster: &'a Cluster,

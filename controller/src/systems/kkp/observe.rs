@@ -41,7 +41,7 @@ pub async fn observe<'a>(
     // The condition opens the preflight first.
     let is_open = decide::phase(cluster) == Some(Phase::Preflight);
     let request_id = preflight::requested(cluster);
-    let kept = state.answer.take().filter(|(of, _)| request_id == Some(of)).map(|(_, answer)| answer);
+    let kept = state.answer_to(request_id);
     let preflight_in = request_id.filter(|_| kept.is_none()).map(|_| preflight::left(state.checked_at));
     let requested = request_id.filter(|_| begins && is_open || preflight_in == Some(Duration::ZERO));
     let has_condition = cluster.condition(keys::DEHYDRATED).is_some();

@@ -99,6 +99,16 @@ fn phase(hub: &MemoryHub, number: usize) -> (Phase, Timestamp) {
     (at("phase").parse().unwrap(), at("entered").parse().unwrap())
 }
 
+#[test]
+fn an_answer_stays_until_it_is_written() {
+    let answer = Condition { status: "True".to_owned(), ..Condition::default() };
+    let mut state = TargetState { answer: Some(("one".to_owned(), answer.clone())), ..TargetState::default() };
+    for _ in 0..2 {
+        assert_eq!(state.answer_to(Some("one")), Some(answer.clone()), "a read after it may have failed");
+    }
+    assert_eq!((state.answer_to(Some("two")), state.answer_to(Some("one"))), (None, None), "another request");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_sleeps_costs_the_seed_four_reads_a_minute() {
     let hub = seed();

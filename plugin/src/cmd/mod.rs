@@ -2,6 +2,7 @@
 
 mod check;
 pub(crate) mod completion;
+mod control_plane;
 pub(crate) mod install_alias;
 mod kinds;
 pub(crate) mod path_entry;

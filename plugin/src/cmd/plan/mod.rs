@@ -9,6 +9,7 @@ mod rollout;
 mod verdict;
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use futures::future::join;
 use futures::{StreamExt, stream};
@@ -19,10 +20,10 @@ use serde_json::Value;
 use shared::cgu::upgrades::upgrading;
 use shared::cgu::wire::UpgradeObject;
 use shared::finding::{Finding, Severity};
-use shared::kinds::Kinds;
 use shared::kinds::confirmation::{Briefing, Preflight};
 use shared::kinds::lifecycle::{HubFacts, HubFindings, REFUSED};
 use shared::kinds::row::Plan;
+use shared::kinds::{Kinds, TargetError};
 use shared::power::Power;
 use tokio::sync::OnceCell;
 use view::CONCURRENCY;
@@ -30,6 +31,7 @@ use view::target::Target;
 
 use crate::cli::time::{self, TimeError};
 use crate::cli::{HubArgs, PlanArgs};
+use crate::cmd::control_plane;
 use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, UsageError, WaitError};
@@ -66,8 +68,13 @@ impl Outlook {
     }
 
     /// The same, with why its owner does not let it sleep.
-    fn with_owner(mut self, owned: Option<String>) -> Self {
+    fn with_owner(self, owned: Option<String>) -> Self {
         let why = owned.filter(|_| self.desired == Power::Running.to_string());
+        self.refused(why)
+    }
+
+    /// The same, with why it is not changed, if that is so.
+    fn refused(mut self, why: Option<String>) -> Self {
         self.hub.splice(0..0, why.map(|why| Finding::block(REFUSED, why)));
         self
     }
@@ -98,19 +105,16 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
     let end = args.time.resolve(&now, options.as_ref().and_then(|options| options.hours.not_before))?;
     let hub = connect(hub_args)?;
     let mut found = view::targets(&hub, &query).await;
-    if query.whole().is_some() {
-        found = untouched::without_owned(found, false);
-    }
-    if found.is_empty() {
-        output::note(&nothing_found(query.searched(&hub)));
-        return Ok(Exit::Done);
-    }
     for target in found.iter().flatten() {
         check(target, end)?;
     }
-    if let Some(name) = query.whole() {
-        untouched::note(&hub, kinds, name).await;
-        wake::note(&hub, name, recorded(&found)).await;
+    let refused = match query.whole() {
+        Some(name) => whole(&hub, kinds, name, &mut found).await?,
+        None => None,
+    };
+    if found.is_empty() {
+        output::note(&nothing_found(query.searched(&hub)));
+        return Ok(Exit::Done);
     }
     let order = match &options {
         Some(options) => Some(options.groups(query.namespace(&hub), &found.iter().flatten().collect::<Vec<_>>())?),
@@ -125,7 +129,8 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
             let what = target.full_name();
             let owned = query.whole().and_then(|_| untouched::refusal(kinds, &target));
             let outlook = outlook(&hub, args, target, end, (&autoscalers, &upgrades)).await;
-            outlook.map(|found| found.with_owner(owned)).map_err(|problem| Failure::new(what, problem))
+            let outlook = outlook.map(|found| found.with_owner(owned).refused(refused.clone()));
+            outlook.map_err(|problem| Failure::new(what, problem))
         })
         .buffered(CONCURRENCY)
         .collect()
@@ -154,6 +159,30 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
         }
     }
     Ok(Exit::of(exits))
+}
+
+/// Why a namespace is not changed as a whole, if that is so. Leaves out what owners scale, and names what else there is to
+/// know of a namespace that is.
+///
+/// # Errors
+/// The refusal, where no target can show it.
+async fn whole(
+    hub: &HubClient,
+    kinds: Kinds,
+    name: &str,
+    found: &mut Vec<Result<Target, view::error::Failure>>,
+) -> Result<Option<String>, Problem> {
+    let refused = control_plane::refusal(kinds, hub, name, found).await;
+    *found = untouched::without_owned(mem::take(found), false);
+    match &refused {
+        Some(why) if !found.iter().any(Result::is_ok) => return Err(TargetError::Refused(why.clone()).into()),
+        None if !found.is_empty() => {
+            untouched::note(hub, kinds, name).await;
+            wake::note(hub, name, recorded(found)).await;
+        }
+        _ => {}
+    }
+    Ok(refused)
 }
 
 /// Replicas that a wake of these targets starts.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
-use shared::kinds::{Intent, Kinds};
+use shared::kinds::{Intent, Kinds, TargetError};
 use shared::power::Power;
 use view::target::Target;
 
@@ -18,6 +18,7 @@ use self::report::{Done, Reporter};
 use self::write::Writer;
 use crate::cli::time::{self, TimeError};
 use crate::cli::{ActArgs, HubArgs, SleepArgs};
+use crate::cmd::control_plane;
 use crate::cmd::power_plan::{self, PlanResult, PowerRequest, TargetPlan};
 use crate::cmd::rollout::create;
 use crate::cmd::rollout::options::Options;
@@ -74,7 +75,9 @@ pub(crate) async fn run(
     let hub = connect(hub_args)?;
     let mut found = view::targets(&hub, &query).await;
     if let Some(name) = query.whole() {
-        namespace::check(kinds, &hub, name, &found).await?;
+        if let Some(why) = control_plane::refusal(kinds, &hub, name, &found).await {
+            return Err(TargetError::Refused(why).into());
+        }
         found = untouched::without_owned(found, action == Power::Hibernating);
     }
     let refuses_owned = query.whole().is_some() && action == Power::Hibernating && !owned;

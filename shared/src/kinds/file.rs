@@ -1,6 +1,8 @@
 //! Rows that a user adds, as YAML: the same data as those of [`super::operators`], so confined that they can do no more than
 //! set scalars that stop and start an object.
 
+use std::fmt::Display;
+
 use serde::Deserialize;
 
 use super::Kinds;
@@ -17,6 +19,8 @@ pub const MAX_FILE: usize = 64 << 10;
 const MAX_ROWS: usize = 64;
 const MAX_LIST: usize = 32;
 const MAX_TEXT: usize = 200;
+/// Where annotations are.
+const ANNOTATIONS: &str = "/metadata/annotations/";
 /// Groups whose objects have power states of ours, or on which the hub itself depends.
 const OF_HUBS: [&str; 4] = ["hibernate.sh", "hive.openshift.io", "kubermatic.k8c.io", "apps.foundationdb.org"];
 /// A field name may not contain one of these.
@@ -223,7 +227,10 @@ impl RowSwitch {
         if !matches!(self.asleep, Value::Text(_)) && !self.awake.is_empty() {
             return Err(format!("awake of {at}: only if asleep is a string"));
         }
+        let is_annotation = at.starts_with(ANNOTATIONS);
         match self.asleep {
+            Value::Bool(found) if is_annotation => Err(no_text(at, found)),
+            Value::Number(found) if is_annotation => Err(no_text(at, found)),
             Value::Bool(asleep) => {
                 let (asleep, absent) = (Scalar::Bool(asleep), Scalar::Bool(!asleep));
                 Ok(Switch { asleep, absent, ..Switch::flag(at) })
@@ -282,11 +289,16 @@ fn place(at: Option<String>, condition: Option<String>, member: Option<String>) 
     }
 }
 
+/// The API server reads no other value of an annotation, so that no sleep could be written.
+fn no_text(at: &str, found: impl Display) -> String {
+    format!("asleep of {at}: found {found}, must be a text, as every annotation is: \"{found}\" in quotes")
+}
+
 /// A place that a sleep may write: a field of the spec or an annotation, neither of which is about more than power.
 fn written(at: String) -> Result<&'static str, String> {
     const RIGHT: &str = "a field under /spec/ or /metadata/annotations/KEY, and none of templates, images, commands, \
                          environments, volumes, Secrets, nor annotations of Kubernetes or of hibernate.sh";
-    let is_right = match (at.strip_prefix("/spec/"), at.strip_prefix("/metadata/annotations/")) {
+    let is_right = match (at.strip_prefix("/spec/"), at.strip_prefix(ANNOTATIONS)) {
         (Some(path), None) => path.split('/').all(|part| {
             let lower = part.to_ascii_lowercase();
             let is_name = part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');

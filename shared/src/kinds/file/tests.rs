@@ -103,6 +103,11 @@ fn what_a_row_may_not_be_is_refused_by_field() {
         (with("example.com~1power", "a/b"), "switches: at: found"),
         (with("asleep: true", "asleep: 3"), "asleep: found"),
         (with("asleep: true", "asleep: {image: x}"), "is malformed"),
+        (
+            with("asleep: \"off\", awake: [\"on\"]", "asleep: true"),
+            "asleep of /metadata/annotations/example.com~1power: found true, must be a text, as every annotation is: \"true\" in quotes",
+        ),
+        (with("asleep: \"off\", awake: [\"on\"]", "asleep: 0"), "found 0, must be a text"),
         (with("asleep: true", "asleep: true, awake: [x]"), "awake of /spec/suspend: only if asleep is a string"),
         (with("{desired: Awake}", "{at: /status/x}"), "when: a test must be desired alone"),
         (
@@ -161,6 +166,7 @@ fn fuzz_of_files() {
                 let at = switch.at;
                 assert!(at.starts_with("/spec/") || at.starts_with("/metadata/annotations/"), "{at}");
                 assert!(!at.contains("template") && !at.contains("hibernate.sh"), "{at}");
+                assert!(at.starts_with("/spec/") || matches!(switch.asleep, Scalar::Text(_)), "{at}");
             }
         }
         read.is_ok()

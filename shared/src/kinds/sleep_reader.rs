@@ -13,6 +13,8 @@
 //! | O9 | wake | asked to sleep, by others since | ours | left as it is, the record removed |
 //! | O10 | wake | awake | none | nothing: it is awake |
 //! | O11 | wake | awake | any | the stale record is removed |
+//! | O12 | wake | asked in part: others took back some of what our sleep set | ours | what was there is restored for the rest, the record removed |
+//! | O13 | sleep | the same | ours | the switches are set, what was there before the first sleep stays recorded |
 //!
 //! Patches carry the resourceVersion, and record and switches are one patch.
 
@@ -21,10 +23,10 @@ use serde_json::{Map, Value, json};
 
 use super::lifecycle::{Change, HubFacts, HubFindings, Intent, Lifecycle, Progress, REFUSED, TargetError};
 use super::record::Record;
-use super::sleep_row::{At, Obstacle, Phase, Range, Scalar, Seen, SleepRow, State, Switch, Test};
+use super::sleep_row::{At, Obstacle, Phase, Scalar, Seen, SleepRow, State, Switch, Test};
 use super::view::{Observed, StepRecord, View};
 use crate::admission::Settings;
-use crate::annotation::{annotation, format, keys, protected};
+use crate::annotation::{annotation, keys, protected};
 use crate::finding::Finding;
 use crate::object::{items, put};
 use crate::power::Power;
@@ -37,10 +39,6 @@ use crate::workload::replicas::{ReplicasError, guarded, reason_change};
 const MAX_RECORD: usize = 1_024;
 /// Characters that a message shows of what an operator or a record says.
 const MAX_TEXT: usize = 200;
-/// Largest count that is restored.
-const MAX_COUNT: u64 = 10_000;
-/// Members of an object of numbers.
-const MAX_MEMBERS: usize = 8;
 /// Codes of findings.
 const STAYS: &str = "StaysBilled";
 const LOSES: &str = "Loses";
@@ -50,50 +48,6 @@ const LOSES: &str = "Loses";
 pub(crate) struct RowObject<'a> {
     pub(crate) row: &'static SleepRow,
     pub(crate) object: &'a Value,
-}
-
-impl Scalar {
-    pub(super) fn value(self, now: Timestamp) -> Value {
-        match self {
-            Self::Now => format::seconds(now).into(),
-            Self::Bool(value) => value.into(),
-            Self::Number(value) => value.into(),
-            Self::Text(value) => value.into(),
-            Self::None => Value::Null,
-        }
-    }
-}
-
-impl Range {
-    /// Whether a value may be restored. Records are input: users may edit them.
-    fn has(self, value: &Value) -> bool {
-        let is_count = |number: u64, least: u64| (least..=MAX_COUNT).contains(&number);
-        match self {
-            _ if value.is_null() => true,
-            Self::Bool => value.is_boolean(),
-            Self::Count => value.as_u64().is_some_and(|number| is_count(number, 1)),
-            Self::Words(words) => value.as_str().is_some_and(|word| words.contains(&word)),
-            Self::NumberText => {
-                value.as_str().and_then(|text| text.parse().ok()).is_some_and(|number| is_count(number, 0))
-            }
-            Self::Numbers => {
-                let is_number = |value: &Value| value.as_u64().is_some_and(|number| is_count(number, 0));
-                value.as_object().is_some_and(|members| members.len() <= MAX_MEMBERS && members.values().all(is_number))
-            }
-            Self::Nothing => false,
-        }
-    }
-
-    fn words(self) -> String {
-        match self {
-            Self::Bool => "true or false".to_owned(),
-            Self::Count => format!("a number from 1 to {MAX_COUNT}"),
-            Self::Words([]) | Self::Nothing => "no value".to_owned(),
-            Self::Words(words) => words.join(", "),
-            Self::NumberText => format!("a text with a number from 0 to {MAX_COUNT}"),
-            Self::Numbers => format!("an object of numbers from 0 to {MAX_COUNT}"),
-        }
-    }
 }
 
 impl RowObject<'_> {
@@ -106,15 +60,23 @@ impl RowObject<'_> {
         self.row.switches.iter().filter(|switch| !switch.only_present || !self.value(switch.at).is_null())
     }
 
+    /// The switches by which it is asked to sleep: all of them, or, where others took back some, those that our sleep set
+    /// and that are still set. Where the record says nothing that can be read, all that are set.
+    fn asking(&self) -> Vec<&'static Switch> {
+        let (mut set, others): (Vec<_>, Vec<_>) = self.switches().partition(|one| one.is_set(self.value(one.at)));
+        if !set.is_empty() && !others.is_empty() {
+            match self.recorded() {
+                None => set.clear(),
+                Some(Ok(before)) => set.retain(|one| before.get(one.at).is_some_and(|before| !one.is_set(before))),
+                Some(Err(_)) => {}
+            }
+        }
+        set
+    }
+
     /// Whether it is asked to sleep.
     fn is_asked(&self) -> bool {
-        let is_set = |switch: &Switch| match (self.value(switch.at), switch.asleep) {
-            (Value::Null, _) => false,
-            (_, Scalar::Now) => true,
-            (value, asleep) => *value == asleep.value(Timestamp::UNIX_EPOCH),
-        };
-        let mut switches = self.switches().peekable();
-        switches.peek().is_some() && switches.all(is_set)
+        !self.asking().is_empty()
     }
 
     fn at(&self, at: At) -> &Value {
@@ -194,9 +156,40 @@ impl RowObject<'_> {
         Some(checked())
     }
 
-    /// Whether others have set a switch since the record was written, and who wrote the record.
-    fn stale(&self) -> Option<String> {
-        self.switches().find_map(|switch| stale_record(self.object, keys::BEFORE, &switch.managed()))
+    /// Whether others have set one of these since the record was written, and who wrote the record.
+    fn stale(&self, switches: &[&Switch]) -> Option<String> {
+        switches.iter().find_map(|switch| stale_record(self.object, keys::BEFORE, &switch.managed()))
+    }
+
+    fn unreadable(&self, why: &str) -> TargetError {
+        TargetError::Impossible(format!(
+            "annotation {}: {why}: correct it, or remove it and wake the object by hand, by {}",
+            keys::BEFORE,
+            self.by_hand()
+        ))
+    }
+
+    /// What a wake restores after a sleep that sets these switches. What our last sleep set, and nobody since, counts as it
+    /// was before that.
+    fn before(&self, switches: &[&Switch], asking: &[&Switch]) -> Result<Map<String, Value>, TargetError> {
+        let recorded = if asking.is_empty() || self.stale(asking).is_some() { None } else { self.recorded() };
+        let recorded = recorded.transpose().map_err(|why| self.unreadable(&why))?.unwrap_or_default(); // O8, O13
+        let mut before = Map::new();
+        for switch in switches {
+            let now = self.value(switch.at);
+            let value = recorded.get(switch.at).filter(|_| switch.is_set(now)).unwrap_or(now);
+            if !switch.range.has(value) {
+                let (value, words) = (sanitize_to(&value.to_string(), MAX_TEXT), switch.range.words());
+                return Err(TargetError::Refused(format!("{}: found {value}, a sleep needs {words}", switch.at)));
+            }
+            before.insert(switch.at.to_owned(), value.clone());
+        }
+        if json!(before).to_string().len() > MAX_RECORD {
+            return Err(TargetError::Refused(format!(
+                "what was there before takes more than {MAX_RECORD} characters, which no wake would read"
+            )));
+        }
+        Ok(before)
     }
 
     fn patch(&self, intent: &Intent<'_>, record: Option<&Map<String, Value>>, set: &[(&str, Value)]) -> Value {
@@ -225,11 +218,12 @@ impl RowObject<'_> {
 
     fn sleep(&self, intent: &Intent<'_>) -> Result<Change, TargetError> {
         let none = |message: &str| Ok(Change::None { message: message.to_owned(), will_reach: true });
-        if self.is_asked() {
+        let (switches, asking): (Vec<&Switch>, _) = (self.switches().collect(), self.asking());
+        if !asking.is_empty() && asking.len() == switches.len() {
             let is_ours = self.recorded().is_some();
             return none(if is_ours { "unchanged" } else { "unchanged (asleep already: a resume leaves it so)" }); // O4, O3
         }
-        if self.row.may_stop && matches!(self.observed(), Some((Phase::Asleep, _))) {
+        if self.row.may_stop && asking.is_empty() && matches!(self.observed(), Some((Phase::Asleep, _))) {
             return none("unchanged (it does not run: a resume leaves it so)"); // O5
         }
         if protected(annotation(self.object, keys::PROTECTED)) {
@@ -238,7 +232,6 @@ impl RowObject<'_> {
         if let Some(obstacle) = self.obstacles().find(|obstacle| obstacle.refuses) {
             return Err(TargetError::Refused(obstacle.says.to_owned())); // O2
         }
-        let switches: Vec<&Switch> = self.switches().collect();
         if switches.is_empty() {
             let places: Vec<&str> = self.row.switches.iter().map(|switch| switch.at).collect();
             return Err(TargetError::Impossible(format!(
@@ -246,23 +239,10 @@ impl RowObject<'_> {
                 places.join(", ")
             )));
         }
-        for switch in &switches {
-            let value = self.value(switch.at);
-            if !switch.range.has(value) {
-                let (value, words) = (sanitize_to(&value.to_string(), MAX_TEXT), switch.range.words());
-                return Err(TargetError::Refused(format!("{}: found {value}, a sleep needs {words}", switch.at)));
-            }
-        }
         if let Some(at) = switches.iter().find_map(|switch| self.not_an_object(switch.at)) {
             return Err(TargetError::Refused(format!("{at}: found no object, so that nothing can be set in it")));
         }
-        let before = switches.iter().map(|switch| (switch.at.to_owned(), self.value(switch.at).clone()));
-        let before: Map<String, Value> = before.collect();
-        if json!(before).to_string().len() > MAX_RECORD {
-            return Err(TargetError::Refused(format!(
-                "what was there before takes more than {MAX_RECORD} characters, which no wake would read"
-            )));
-        }
+        let before = self.before(&switches, &asking)?;
         let set: Vec<(&str, Value)> =
             switches.iter().map(|switch| (switch.at, switch.asleep.value(intent.now))).collect();
         let patch = self.patch(intent, Some(&before), &set);
@@ -278,7 +258,8 @@ impl RowObject<'_> {
         let write = |set: &[(&str, Value)], message: String| {
             Ok(Change::Patch { patch: self.patch(intent, None, set), message, warnings: Vec::new() })
         };
-        match (self.is_asked(), self.recorded()) {
+        let asking = self.asking();
+        match (!asking.is_empty(), self.recorded()) {
             (false, None) => Ok(Change::None { message: "unchanged".to_owned(), will_reach: true }), // O10
             (false, Some(_)) => write(&[], "already awake, stale record removed".to_owned()),        // O11
             (true, None) if intent.queried => {
@@ -289,18 +270,16 @@ impl RowObject<'_> {
                 keys::BEFORE,
                 self.by_hand()
             ))), // O7
-            (true, Some(Err(why))) => Err(TargetError::Impossible(format!(
-                "annotation {}: {why}: correct it, or remove it and wake the object by hand, by {}",
-                keys::BEFORE,
-                self.by_hand()
-            ))), // O8
+            (true, Some(Err(why))) => Err(self.unreadable(&why)), // O8
             (true, Some(Ok(before))) => {
-                if let Some(by) = self.stale() {
+                if let Some(by) = self.stale(&asking) {
                     return write(&[], format!("left asleep: others have set it since ({by})")); // O9
                 }
-                let before = self.row.switches.iter().filter_map(|one| Some((one.at, before.get(one.at)?.clone())));
+                // Not what others have set to something else.
+                let set = self.row.switches.iter().filter(|one| one.is_set(self.value(one.at)));
+                let before = set.filter_map(|one| Some((one.at, before.get(one.at)?.clone())));
                 let cleared = self.row.clears.iter().map(|at| (*at, Value::Null));
-                write(&before.chain(cleared).collect::<Vec<_>>(), "resume requested".to_owned()) // O6
+                write(&before.chain(cleared).collect::<Vec<_>>(), "resume requested".to_owned()) // O6, O12
             }
         }
     }

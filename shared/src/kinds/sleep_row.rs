@@ -3,7 +3,16 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
+
+use crate::annotation::format;
+
+/// Largest count that is restored.
+const MAX_COUNT: u64 = 10_000;
+/// Members of an object of numbers.
+const MAX_MEMBERS: usize = 8;
 
 /// How a kind sleeps. [`super::sleep_reader`] reads it.
 #[derive(Debug)]
@@ -195,6 +204,50 @@ pub struct Obstacle {
     pub says: &'static str,
 }
 
+impl Scalar {
+    pub(super) fn value(self, now: Timestamp) -> Value {
+        match self {
+            Self::Now => format::seconds(now).into(),
+            Self::Bool(value) => value.into(),
+            Self::Number(value) => value.into(),
+            Self::Text(value) => value.into(),
+            Self::None => Value::Null,
+        }
+    }
+}
+
+impl Range {
+    /// Whether a value may be restored. Records are input: users may edit them.
+    pub(super) fn has(self, value: &Value) -> bool {
+        let is_count = |number: u64, least: u64| (least..=MAX_COUNT).contains(&number);
+        match self {
+            _ if value.is_null() => true,
+            Self::Bool => value.is_boolean(),
+            Self::Count => value.as_u64().is_some_and(|number| is_count(number, 1)),
+            Self::Words(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Self::NumberText => {
+                value.as_str().and_then(|text| text.parse().ok()).is_some_and(|number| is_count(number, 0))
+            }
+            Self::Numbers => {
+                let is_number = |value: &Value| value.as_u64().is_some_and(|number| is_count(number, 0));
+                value.as_object().is_some_and(|members| members.len() <= MAX_MEMBERS && members.values().all(is_number))
+            }
+            Self::Nothing => false,
+        }
+    }
+
+    pub(super) fn words(self) -> String {
+        match self {
+            Self::Bool => "true or false".to_owned(),
+            Self::Count => format!("a number from 1 to {MAX_COUNT}"),
+            Self::Words([]) | Self::Nothing => "no value".to_owned(),
+            Self::Words(words) => words.join(", "),
+            Self::NumberText => format!("a text with a number from 0 to {MAX_COUNT}"),
+            Self::Numbers => format!("an object of numbers from 0 to {MAX_COUNT}"),
+        }
+    }
+}
+
 impl Phase {
     /// It is in this state if all of these hold.
     pub const fn when(self, when: &'static [Test]) -> State {
@@ -239,6 +292,14 @@ impl fmt::Display for Scalar {
 }
 
 impl Switch {
+    /// Whether this is what a sleep leaves at its place.
+    pub(super) fn is_set(&self, value: &Value) -> bool {
+        match self.asleep {
+            Scalar::Now => !value.is_null(),
+            asleep => *value == asleep.value(Timestamp::UNIX_EPOCH),
+        }
+    }
+
     /// Its place in `metadata.managedFields`.
     pub fn managed(&self) -> String {
         format!("/fieldsV1{}", self.at.replace('/', "/f:"))

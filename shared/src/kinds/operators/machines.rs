@@ -108,6 +108,12 @@ pub static NODE_POOL: TargetKind = TargetKind {
                 Asleep.when(&[Asked(true), Zero(Field("/status/replicas"))]),
                 FallingAsleep.when(&[Asked(true)]),
                 Awake.when(&[Is(Condition("AllNodesHealthy", "status"), &["True"])]),
+                // Its autoscaler needs none: then no node is healthy.
+                Awake.when(&[
+                    Present(Field("/spec/autoScaling")),
+                    Zero(Field("/spec/autoScaling/min")),
+                    Zero(Field("/status/replicas")),
+                ]),
                 Waking.when(&[]).says(Condition("AllNodesHealthy", "message")),
             ],
             may_wait: "nodes are drained first",

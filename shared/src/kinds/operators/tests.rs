@@ -13,6 +13,10 @@ use crate::kinds::sleep_row::{Range, Scalar, Switch};
 use crate::kinds::{Change, Intent, KINDS, TargetError};
 use crate::power::Power;
 
+/// The switches of [`SCALED_OBJECT`].
+const COUNT: &str = "/metadata/annotations/autoscaling.keda.sh~1paused-replicas";
+const PAUSED: &str = "/metadata/annotations/autoscaling.keda.sh~1paused";
+
 /// Every kind that is a row.
 fn rows() -> Vec<(&'static TargetKind, &'static SleepRow)> {
     let row = |kind: &&'static TargetKind| Some((*kind, kind.sleep_row()?));
@@ -171,6 +175,50 @@ fn o9_what_others_have_set_since_is_left() {
     assert_eq!((&left["spec"]["suspend"], &left["metadata"]["annotations"]), (&json!(true), &json!({})));
 }
 
+/// Others took back one half of a pause of KEDA, of which each half holds alone.
+#[test]
+fn o12_o13_what_is_left_of_a_sleep_is_undone() {
+    use Power::{Hibernating, Running};
+    let none = json!({ COUNT: null, PAUSED: null }).to_string();
+    let annotated = |count: Option<&str>, paused: Option<&str>, record: Option<&str>| {
+        let mut all = json!({ "other": "kept" });
+        for (key, value) in [("autoscaling.keda.sh/paused-replicas", count), ("autoscaling.keda.sh/paused", paused)] {
+            json_patch::merge(&mut all, &json!({ key: value }));
+        }
+        json_patch::merge(&mut all, &json!({ keys::BEFORE: record }));
+        object(&all, &json!({}))
+    };
+    let (requested, stale) = ("resume requested", "already awake, stale record removed");
+    let of = |count: &str| json!({ COUNT: count, PAUSED: null }).to_string();
+    for (count, paused, record, left, says) in [
+        (Some("0"), None, &none, (None, None), requested),
+        (None, Some("true"), &none, (None, None), requested),
+        (Some("0"), Some("false"), &none, (None, Some("false")), requested),
+        (Some("3"), Some("true"), &none, (Some("3"), None), requested),
+        (Some("0"), None, &of("2"), (Some("2"), None), requested),
+        // It had this value before, and others have changed the rest: nothing of ours is left.
+        (Some("0"), None, &of("0"), (Some("0"), None), stale),
+        (Some("3"), None, &none, (Some("3"), None), stale),
+        (None, None, &none, (None, None), stale),
+    ] {
+        let half = annotated(count, paused, Some(record.as_str()));
+        let (woken, found) = after(&SCALED_OBJECT, &half, Running);
+        assert_eq!((&woken, found.as_str()), (&annotated(left.0, left.1, None), says), "{count:?} {paused:?} {record}");
+        let desired = SCALED_OBJECT.record(&half).unwrap().desired;
+        assert_eq!(desired == "Hibernating", says == requested, "{count:?} {paused:?} {record}");
+        // A sleep records no value of its own, so that a wake after it comes to the same.
+        let (again, _) = after(&SCALED_OBJECT, &half, Hibernating);
+        let (woken, _) = after(&SCALED_OBJECT, &again, Running);
+        assert_eq!(woken, annotated(left.0, left.1, None), "{count:?} {paused:?} {record}");
+    }
+    for power in [Hibernating, Running] {
+        let torn = annotated(Some("0"), None, Some("x"));
+        let (left, says) = after(&SCALED_OBJECT, &torn, power);
+        assert!(left == torn && says.starts_with("annotation hibernate.sh/before: it is no JSON object"), "{says}");
+    }
+    assert_eq!(after(&SCALED_OBJECT, &annotated(Some("0"), None, None), Running).1, "unchanged");
+}
+
 /// A value that a switch may have while its object is awake.
 fn awake(switch: &Switch) -> BoxedStrategy<Value> {
     let some = match switch.range {
@@ -178,7 +226,9 @@ fn awake(switch: &Switch) -> BoxedStrategy<Value> {
         Range::Count => (1_u64..=10_000).prop_map(Value::from).boxed(),
         Range::Words(words) => proptest::sample::select(words.to_vec()).prop_map(Value::from).boxed(),
         Range::Numbers => (0_u64..=9, 1_u64..=10_000).prop_map(|(min, max)| json!({ "min": min, "max": max })).boxed(),
-        Range::NumberText => (1_u64..=10_000).prop_map(|number| number.to_string().into()).boxed(),
+        Range::NumberText => {
+            prop_oneof![Just(0_u64), 1_u64..=10_000].prop_map(|number| number.to_string().into()).boxed()
+        }
         Range::Nothing => Just(Value::Null).boxed(),
     };
     if switch.only_present { some } else { prop_oneof![some, Just(Value::Null)].boxed() }
@@ -213,6 +263,7 @@ proptest! {
         // Refused while it is paused without a count.
         let refused = kind.read(&object).unwrap().view(None).obstacles.refused;
         prop_assume!(kind != &SCALED_OBJECT || refused.is_none());
+        prop_assume!(kind.record(&object).unwrap().desired == "Running"); // and not as a sleep pauses it
         let (asleep, says) = after(kind, &object, Power::Hibernating);
         prop_assert_eq!(says, "hibernation requested");
         prop_assert_eq!(kind.record(&asleep).unwrap().desired, "Hibernating");

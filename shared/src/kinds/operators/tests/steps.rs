@@ -116,6 +116,44 @@ fn argo_and_keda() {
     );
 }
 
+/// KEDA reports every pause in one way. Those of its owner are there after a wake as well, and never end.
+#[test]
+fn a_scaled_object_that_its_owner_paused_is_awake() {
+    let paused = conditions(&[("Ready", "True", "r"), ("Paused", "True", "r")]);
+    let held = |annotations: Value, count: Value| {
+        let mut object = paused.clone();
+        object["metadata"] = json!({ "annotations": annotations });
+        object["status"]["pausedReplicaCount"] = count;
+        object
+    };
+    let (at, as_it_is) = ("autoscaling.keda.sh/paused-replicas", "autoscaling.keda.sh/paused");
+    let (scale_in, scale_out) = ("autoscaling.keda.sh/paused-scale-in", "autoscaling.keda.sh/paused-scale-out");
+    check(
+        &SCALED_OBJECT,
+        &[
+            (false, held(json!({ at: "0" }), json!(0)), "Running | reached"),
+            (false, held(json!({ at: "0", as_it_is: "false" }), json!(0)), "Running | reached"),
+            (false, held(json!({ at: "2" }), json!(2)), "Running | reached"),
+            (false, held(json!({ at: "2", as_it_is: "false" }), json!(2)), "Running | reached"),
+            (false, held(json!({ at: "2", as_it_is: "true" }), json!(2)), "Running | reached"),
+            // Its target had that count.
+            (false, held(json!({ at: "2" }), json!(0)), "Running | reached"),
+            (false, held(json!({ as_it_is: "true" }), Value::Null), "Running | reached"),
+            (false, held(json!({ as_it_is: "false" }), json!(0)), "Starting | waits: no sign of the operator yet"),
+            (false, held(json!({ scale_in: "true" }), Value::Null), "Running | reached"),
+            (false, held(json!({ scale_out: "true" }), Value::Null), "Running | reached"),
+            (true, held(json!({ scale_in: "true" }), json!(0)), "Hibernating | reached"),
+        ],
+    );
+    // One half of our pause is gone: the other one holds.
+    let record = json!({ COUNT: null, PAUSED: null }).to_string();
+    for annotations in [json!({ at: "0", keys::BEFORE: record }), json!({ as_it_is: "true", keys::BEFORE: record })] {
+        let mut half = object(&json!({}), &json!({}));
+        json_patch::merge(&mut half, &held(annotations, json!(0)));
+        assert_eq!(SCALED_OBJECT.record(&half).unwrap().observed, "Hibernating", "{half}");
+    }
+}
+
 #[test]
 fn virtual_machines() {
     let of = |print: &str, seen: &str| {
@@ -298,6 +336,10 @@ fn crunchy_and_node_pools() {
         object["status"]["replicas"] = json!(replicas);
         object
     };
+    let limited = |min: u32, mut pool: Value| {
+        pool["spec"] = json!({ "autoScaling": { "min": min, "max": 5 } });
+        pool
+    };
     check(
         &NODE_POOL,
         &[
@@ -305,7 +347,11 @@ fn crunchy_and_node_pools() {
             // The conditions of an empty pool are False.
             (true, pool(0, "False"), "Hibernating | reached"),
             (false, pool(1, "False"), "Starting | waits: m"),
+            (false, pool(0, "False"), "Starting | waits: m"),
             (false, pool(2, "True"), "Running | reached"),
+            (false, limited(0, pool(0, "False")), "Running | reached"),
+            (false, limited(0, pool(1, "False")), "Starting | waits: m"),
+            (false, limited(1, pool(0, "False")), "Starting | waits: m"),
         ],
     );
     // Limits of an autoscaler are recorded, and come back without a count.

@@ -11,7 +11,9 @@ pub mod calendar;
 mod cron;
 mod days;
 pub mod decide;
+mod fields;
 pub mod governs;
+mod overrides;
 pub mod rollout;
 #[cfg(test)]
 mod tests;

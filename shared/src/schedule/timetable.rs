@@ -6,10 +6,13 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
-use super::api::{Event, Exception, ScheduleSpec, Window};
+use super::api::{ScheduleSpec, Window};
 use super::calendar::Holiday;
 use super::cron::Cron;
-use super::days::{self, Days};
+use super::days;
+pub use super::fields::Invalid;
+use super::fields::{Awake, EDGES_A_DAY, Faults, SHOWN, reasoned};
+use super::overrides::{Mode, Override, Overrides};
 use super::zone::{instant, zone};
 use crate::duration::{self, after, before};
 use crate::power::Power;
@@ -17,12 +20,8 @@ use crate::text::sanitize_to;
 
 /// Targets do not fall asleep for less than this, unless the schedule says otherwise.
 const MINIMUM_SLEEP: Duration = Duration::from_mins(30);
-/// Longest `lead` and `minimumSleep`.
-const LONGEST: Duration = Duration::from_hours(24);
 /// What is computed before and after a range: a window of a day, the longest lead and sleep, and a change of date.
 const MARGIN: Duration = Duration::from_hours(5 * 24);
-/// Most edges on one day.
-const EDGES_A_DAY: usize = 24;
 /// How far edges to come are looked for, step by step: a leap day is four or eight years away.
 const LOOKS: [Duration; 4] = [
     Duration::from_hours(8 * 24),
@@ -30,16 +29,13 @@ const LOOKS: [Duration; 4] = [
     Duration::from_hours(400 * 24),
     Duration::from_hours(9 * 366 * 24),
 ];
-/// Longest text of a tenant in a message, in characters.
-const SHOWN: usize = 64;
 
 /// A schedule that is ready to answer when targets sleep and wake.
 #[derive(Clone, Debug)]
 pub struct Timetable {
     zone: TimeZone,
     base: Base,
-    /// A later one wins.
-    overrides: Box<[Override]>,
+    overrides: Overrides,
     lead: Duration,
     minimum_sleep: Duration,
 }
@@ -48,23 +44,6 @@ pub struct Timetable {
 enum Base {
     Windows(Vec<Awake>),
     Events(Vec<(Cron, Power)>),
-}
-
-/// A window: days, and minutes since midnight.
-#[derive(Clone, Copy, Debug)]
-struct Awake {
-    days: Days,
-    from: i16,
-    to: i16,
-}
-
-/// An exception, or a line of a calendar.
-#[derive(Clone, Debug)]
-struct Override {
-    from: Timestamp,
-    to: Timestamp,
-    power: Option<Power>,
-    text: Box<str>,
 }
 
 /// A moment at which targets are to change.
@@ -93,27 +72,6 @@ pub enum Source {
     Apply,
     /// The end of a hold, in a time of sleep.
     Hold,
-}
-
-/// A field of a schedule that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {message}")]
-pub struct Invalid {
-    /// The field, such as `spec.timeZone`.
-    pub field: String,
-    /// What was found, and what would be right.
-    pub message: String,
-}
-
-/// What holds from a moment on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    /// Windows or events.
-    Base,
-    /// An override asks for this state.
-    Fixed(Power, usize),
-    /// An override leaves everything as it is.
-    Unchanged,
 }
 
 impl Timetable {
@@ -149,7 +107,7 @@ impl Timetable {
         overrides.extend(spec.exceptions.iter().enumerate().filter_map(|(at, one)| faults.exception(at, one, &zone)));
         let lead = faults.length("lead", spec.lead.as_deref(), Duration::ZERO);
         let minimum_sleep = faults.length("minimumSleep", spec.minimum_sleep.as_deref(), MINIMUM_SLEEP);
-        let timetable = Self { zone, base, overrides: overrides.into(), lead, minimum_sleep };
+        let timetable = Self { zone, base, overrides: Overrides::new(overrides), lead, minimum_sleep };
         if faults.0.is_empty() {
             timetable.find_extremes(&mut faults);
         }
@@ -198,9 +156,11 @@ impl Timetable {
 
     /// The first edges after a moment.
     pub fn next(&self, now: Timestamp, count: usize) -> Vec<Edge> {
+        // No edge is earlier than the end of what leaves everything as it is.
+        let begin = self.unchanged_until(now).map_or(now, |end| before(end, Duration::from_nanos(1)));
         let mut edges = Vec::new();
-        for look in LOOKS {
-            edges = self.edges(now, after(now, look));
+        for end in LOOKS.map(|look| after(now, look)).into_iter().filter(|end| begin < *end) {
+            edges = self.edges(begin, end);
             if edges.len() >= count {
                 break;
             }
@@ -220,14 +180,21 @@ impl Timetable {
         self.edges(before(now, LOOKS[0]), now).pop().map(|edge| edge.at)
     }
 
+    /// Until when an exception or a calendar leaves everything as it is, if one does at this moment.
+    pub fn unchanged_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let (mode, end) = self.overrides.at(now);
+        (mode == Mode::Unchanged).then_some(end)
+    }
+
     /// The state that it asks for at a moment; none while an exception leaves everything as it is, and before the first
     /// event.
     pub fn state(&self, now: Timestamp) -> Option<Power> {
-        if self.mode(now) == Mode::Unchanged {
+        let (mode, _) = self.overrides.at(now);
+        if mode == Mode::Unchanged {
             return None;
         }
         let last = self.edges(before(now, LOOKS[0]), now).pop().map(|edge| edge.power);
-        last.or_else(|| match self.mode(now) {
+        last.or_else(|| match mode {
             Mode::Fixed(power, _) => Some(power),
             Mode::Base | Mode::Unchanged => self.base_state(now),
         })
@@ -238,24 +205,11 @@ impl Timetable {
         match source {
             Source::Window(at) => spec.awake.get(at).map(window_text),
             Source::Event(at) => spec.events.get(at).map(|event| format!("event {}", sanitize_to(&event.cron, SHOWN))),
-            Source::Override(at) => self.overrides.get(at).map(|one| one.text.to_string()),
+            Source::Override(at) => self.overrides.text(at).map(str::to_owned),
             Source::Apply => Some("applied by hand".to_owned()),
             Source::Hold => Some("end of a hold".to_owned()),
         }
         .unwrap_or_default()
-    }
-
-    /// The override that holds at a moment.
-    fn active(&self, at: Timestamp) -> Option<(usize, &Override)> {
-        self.overrides.iter().enumerate().rev().find(|(_, one)| one.from <= at && at < one.to)
-    }
-
-    /// What holds at a moment.
-    fn mode(&self, at: Timestamp) -> Mode {
-        match self.active(at) {
-            None => Mode::Base,
-            Some((index, one)) => one.power.map_or(Mode::Unchanged, |power| Mode::Fixed(power, index)),
-        }
     }
 
     /// The state that windows or events ask for at a moment; none before the first event.
@@ -344,12 +298,12 @@ impl Timetable {
     /// The state at the begin, and the edges at the times that the schedule names.
     fn nominal(&self, from: Timestamp, to: Timestamp) -> (Option<Power>, Vec<Edge>) {
         let flips = self.flips(from, to);
-        let bounds = self.overrides.iter().flat_map(|one| [one.from, one.to]).filter(|at| from < *at && *at <= to);
-        let mut moments: Vec<Timestamp> = flips.iter().map(|flip| flip.at).chain(bounds).collect();
+        let mut moments: Vec<Timestamp> = flips.iter().map(|flip| flip.at).collect();
+        moments.extend(self.overrides.changes(from, to));
         moments.sort_unstable();
         moments.dedup();
         let is_events = matches!(self.base, Base::Events(_));
-        let mut mode = self.mode(from);
+        let (mut mode, _) = self.overrides.at(from);
         // Only an override asks what events have asked for long ago.
         let mut base = if is_events && self.overrides.is_empty() { None } else { self.base_state(from) };
         let mut state = match mode {
@@ -363,18 +317,18 @@ impl Timetable {
         for at in moments {
             let flip = flips.next_if(|flip| flip.at == at);
             base = flip.map(|flip| flip.power).or(base);
-            let next = self.mode(at);
+            let (next, _) = self.overrides.at(at);
             let own = flip.map(|flip| (flip.power, flip.source));
             let edge = match (mode, next) {
                 (_, Mode::Unchanged) => None,
                 (_, Mode::Fixed(power, index)) => {
-                    Some((power, Source::Override(index))).filter(|_| state != Some(power))
+                    Some((power, Source::Override(index as usize))).filter(|_| state != Some(power))
                 }
                 // People may have changed it meanwhile: it stays until the next edge.
                 (Mode::Unchanged, Mode::Base) => own,
                 (Mode::Base, Mode::Base) => own.filter(|(power, _)| is_events || state != Some(*power)),
                 (Mode::Fixed(_, index), Mode::Base) => own
-                    .or(base.map(|power| (power, Source::Override(index))))
+                    .or(base.map(|power| (power, Source::Override(index as usize))))
                     .filter(|(power, _)| state != Some(*power)),
             };
             state = match (mode, next, edge) {
@@ -394,11 +348,8 @@ impl Timetable {
         let mut earliest = Timestamp::MIN;
         for edge in &mut edges {
             if edge.power == Power::Running {
-                let mut at = before(edge.at, self.lead).max(earliest);
-                while let Some((_, one)) = self.active(at).filter(|(_, one)| one.power.is_none() && at < edge.at) {
-                    at = one.to.min(edge.at);
-                }
-                edge.at = at;
+                let at = before(edge.at, self.lead).max(earliest);
+                edge.at = self.unchanged_until(at).map_or(at, |end| end.min(edge.at));
             }
             earliest = edge.at;
         }
@@ -409,11 +360,13 @@ impl Timetable {
     fn spaced(&self, state: Option<Power>, edges: &[Edge]) -> Vec<Edge> {
         let mut spaced: Vec<Edge> = Vec::with_capacity(edges.len());
         let mut skipped = false;
+        let mut wakes = edges.iter().enumerate().filter(|(_, edge)| edge.power == Power::Running).peekable();
         for (index, edge) in edges.iter().enumerate() {
-            let wakes = |edge: &&Edge| edge.power == Power::Running;
-            let is_short =
-                |wake: &Edge| duration::age(edge.at, wake.at) < self.minimum_sleep.max(Duration::from_secs(1));
-            if edge.power == Power::Hibernating && edges[index..].iter().find(wakes).is_some_and(is_short) {
+            while wakes.next_if(|(wake, _)| *wake < index).is_some() {}
+            let is_short = |(_, wake): &(usize, &Edge)| {
+                duration::age(edge.at, wake.at) < self.minimum_sleep.max(Duration::from_secs(1))
+            };
+            if edge.power == Power::Hibernating && wakes.peek().is_some_and(is_short) {
                 skipped = true;
                 continue;
             }
@@ -437,88 +390,4 @@ impl Timetable {
 fn window_text(window: &Window) -> String {
     let days = if window.days.is_empty() { "every day".to_owned() } else { window.days.join(",") };
     sanitize_to(&format!("awake {days} {}-{}", window.from, window.to), SHOWN)
-}
-
-fn reasoned(what: &str, reason: &str) -> String {
-    if reason.is_empty() { what.to_owned() } else { format!("{what} ({})", sanitize_to(reason, SHOWN)) }
-}
-
-/// What is wrong with a schedule, field by field.
-#[derive(Default)]
-struct Faults(Vec<Invalid>);
-
-impl Faults {
-    fn add(&mut self, field: &str, message: String) {
-        self.0.push(Invalid { field: format!("spec.{field}"), message });
-    }
-
-    fn window(&mut self, at: usize, window: &Window) -> Option<Awake> {
-        let mut days = if window.days.is_empty() { Some(Days::ALL) } else { None };
-        for (index, text) in window.days.iter().enumerate() {
-            let Some(more) = Days::parse(text) else {
-                let found = sanitize_to(text, SHOWN);
-                let message = format!("found {found:?}, must be a day such as Sat, or days such as Mon-Fri");
-                self.add(&format!("awake[{at}].days[{index}]"), message);
-                continue;
-            };
-            days = Some(days.map_or(more, |days| days.and(more)));
-        }
-        let mut time = |name: &str, text: &str, most: i16| {
-            let found = days::minutes(text).filter(|minutes| *minutes <= most);
-            if found.is_none() {
-                let found = sanitize_to(text, SHOWN);
-                self.add(&format!("awake[{at}].{name}"), format!("found {found:?}, must be a time such as 07:30"));
-            }
-            found
-        };
-        let (from, to) = (time("from", &window.from, 24 * 60 - 1), time("to", &window.to, 24 * 60));
-        Some(Awake { days: days?, from: from?, to: to? })
-    }
-
-    fn event(&mut self, at: usize, event: &Event) -> Option<(Cron, Power)> {
-        match Cron::parse(&event.cron) {
-            Ok(cron) if cron.times_a_day() > EDGES_A_DAY => {
-                let message = format!("found {} times a day, must be {EDGES_A_DAY} at most", cron.times_a_day());
-                self.add(&format!("events[{at}].cron"), message);
-                None
-            }
-            Ok(cron) => Some((cron, event.power.into())),
-            Err(why) => {
-                let found = sanitize_to(&event.cron, SHOWN);
-                let message = format!(
-                    "found {found:?}, must be minute, hour, day of the month, month and day of the week, such as \"30 7 * * 1-5\": {why}"
-                );
-                self.add(&format!("events[{at}].cron"), message);
-                None
-            }
-        }
-    }
-
-    fn exception(&mut self, at: usize, exception: &Exception, zone: &TimeZone) -> Option<Override> {
-        let Exception { from, to, power, reason } = exception;
-        let Some((begin, end)) = days::between(from, to.as_deref()) else {
-            let to = to.as_deref().map(|to| format!(" to {to}")).unwrap_or_default();
-            let found = sanitize_to(&format!("{from}{to}"), SHOWN);
-            let message = format!(
-                "found {found}, must be days or times such as 2026-12-24 or 2026-12-24T18:00, and end after they begin; a time needs `to`"
-            );
-            self.add(&format!("exceptions[{at}]"), message);
-            return None;
-        };
-        let to = to.as_deref().map(|to| format!("..{to}")).unwrap_or_default();
-        let text = reasoned(&sanitize_to(&format!("exception {from}{to}"), SHOWN), reason);
-        Some(Override { from: instant(zone, begin), to: instant(zone, end), power: power.power(), text: text.into() })
-    }
-
-    fn length(&mut self, field: &str, text: Option<&str>, default: Duration) -> Duration {
-        let Some(text) = text else { return default };
-        match duration::parse_unsigned(text) {
-            Ok(length) if length <= LONGEST => length,
-            _ => {
-                let found = sanitize_to(text, SHOWN);
-                self.add(field, format!("found {found:?}, must be a duration of 24h at most, such as 20m"));
-                default
-            }
-        }
-    }
 }

@@ -232,6 +232,26 @@ fn what_comes_next_and_what_holds_now() {
     assert_eq!((off.state(friday), texts(&off.next(friday, 1))), (None, vec!["2027-11-02T06:30Z Awake".to_owned()]));
 }
 
+/// No edge in nine years of windows, and tens of thousands of days of calendars: each moment asks what holds.
+#[test]
+fn a_long_exception_in_large_calendars_is_passed_over_at_once() {
+    let time = |minutes: usize| format!("{:02}:{:02}", minutes / 60, minutes % 60);
+    let awake: Vec<Value> = (0..32).map(|at| json!({ "from": time(45 * at), "to": time(45 * at + 10) })).collect();
+    let lines = |first: &str| parse(&format!("{first}\n{}", "2025-12-24\n".repeat(5_900))).expect("a calendar");
+    let mut days = vec![lines(""); 8];
+    days[0] = lines("2026-01-01..2036-01-01");
+    for (power, state) in [("Unchanged", None), ("Awake", Some(Power::Running))] {
+        let calendar = |at: usize| json!({ "configMap": "days", "key": at.to_string(), "power": if at == 0 { power } else { "Sleep" } });
+        let calendars: Vec<Value> = (0..8).map(calendar).collect();
+        let spec = spec(&json!({ "awake": awake, "calendars": calendars }));
+        let timetable = Timetable::of(&spec, &days).expect("a timetable");
+        for day in 1..7 {
+            let now = at(&format!("2026-06-0{day}T12:00:00Z"));
+            assert_eq!((timetable.next(now, 3), timetable.state(now)), (vec![], state), "{power} {now}");
+        }
+    }
+}
+
 /// Found by the property: the state at the begin of a range is that of an exception longer than the margin.
 #[test]
 fn a_wake_after_a_sleep_that_is_left_out_is_none_in_every_range() {

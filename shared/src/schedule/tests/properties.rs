@@ -8,6 +8,7 @@ use super::*;
 use crate::duration::after;
 use crate::schedule::api::{Event, Exception, ExceptionPower, ScheduledPower, Window};
 use crate::schedule::calendar::parse;
+use crate::schedule::overrides::{Mode, Override, Overrides};
 use crate::schedule::zone;
 
 const DAY: Duration = Duration::from_hours(24);
@@ -92,6 +93,34 @@ proptest! {
             if let Some(state) = table.state(edge.at) {
                 prop_assert_eq!(state, edge.power);
             }
+        }
+    }
+
+    #[test]
+    fn of_overrides_the_last_one_that_holds_counts(
+        all in prop::collection::vec((0_i64..40, -3_i64..20, prop::option::of(any::<bool>())), 0..12),
+    ) {
+        let time = |second: i64| Timestamp::from_second(second).expect("a time");
+        let one = |(from, length, power): (i64, i64, Option<bool>)| Override {
+            from: time(from),
+            to: time(from + length),
+            power: power.map(|runs| if runs { Power::Running } else { Power::Hibernating }),
+            text: "".into(),
+        };
+        let all: Vec<Override> = all.into_iter().map(one).collect();
+        let overrides = Overrides::new(all.clone());
+        let mode = |at: Timestamp| {
+            let holding = (0..).zip(&all).filter(|(_, one)| one.from <= at && at < one.to);
+            holding.last().map_or(Mode::Base, |(index, one)| {
+                one.power.map_or(Mode::Unchanged, |power| Mode::Fixed(power, index))
+            })
+        };
+        for second in -5..65 {
+            let (now, then) = (time(second), time(second + 1));
+            let (found, until) = overrides.at(now);
+            let changes = mode(now) != mode(then);
+            prop_assert_eq!((found, until == then), (mode(now), changes));
+            prop_assert_eq!(overrides.changes(now, then).count(), usize::from(changes));
         }
     }
 }

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 
-use super::api::{Event, Exception, Window};
+use super::api::{Event, Exception, ScheduleSpec, Window};
 use super::cron::Cron;
 use super::days::{self, Days};
 use super::overrides::Override;
 use super::zone::instant;
 use crate::duration;
 use crate::power::Power;
-use crate::text::sanitize_to;
+use crate::rollout::selector::compile;
+use crate::text::{sanitize, sanitize_to};
 
 /// Longest `lead` and `minimumSleep`.
 const LONGEST: Duration = Duration::from_hours(24);
@@ -117,6 +118,19 @@ impl Faults {
                 let found = sanitize_to(text, SHOWN);
                 self.add(field, format!("found {found:?}, must be a duration of 24h at most, such as 20m"));
                 default
+            }
+        }
+    }
+
+    /// The selectors of targets and groups. What cannot be read selects nothing.
+    pub(super) fn selectors(&mut self, spec: &ScheduleSpec) {
+        let targets = [("selector", &spec.targets.selector), ("namespaceSelector", &spec.targets.namespace_selector)];
+        let targets = targets.map(|(name, selector)| (format!("targets.{name}"), selector));
+        let groups = spec.rollout.groups.iter().enumerate();
+        let groups = groups.map(|(at, group)| (format!("rollout.groups[{at}].selector"), &group.selector));
+        for (field, selector) in targets.into_iter().chain(groups) {
+            if let Some(Err(why)) = selector.as_ref().map(compile) {
+                self.add(&field, sanitize(&why));
             }
         }
     }

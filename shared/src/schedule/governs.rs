@@ -11,6 +11,7 @@ use super::api::{Schedule, WORKLOADS};
 use super::rollout::targets;
 use crate::kinds::View;
 use crate::power::Power;
+use crate::rollout::api::Targets;
 use crate::rollout::{Members, NamespaceLabels, needs_namespaces};
 
 /// A schedule, as far as it matters for which targets it governs.
@@ -25,8 +26,11 @@ pub struct Governor {
     kind: String,
     priority: i32,
     created: Timestamp,
-    /// What it selects; none if that cannot be read.
+    /// What it governs; none if that is everything.
     members: Option<Members>,
+    /// Whether what it selects can be read. Otherwise it governs every target of its namespaces, so that no other schedule
+    /// takes them over, and acts on none.
+    is_readable: bool,
     /// Whether labels of namespaces decide.
     pub needs_namespaces: bool,
 }
@@ -40,6 +44,10 @@ impl Governor {
             // They are named by their namespaces.
             selected.names.iter_mut().for_each(|one| one.namespace.clone_from(&one.name));
         }
+        let members = Members::of(&selected, &[]);
+        let is_readable = members.is_ok();
+        // What labels of targets would select is not known: any of these namespaces.
+        let every = || Members::of(&Targets { selector: None, all: true, ..selected.clone() }, &[]);
         Self {
             namespace: meta.namespace.clone(),
             name: schedule.name_any(),
@@ -48,7 +56,8 @@ impl Governor {
             priority: spec.priority,
             created: meta.creation_timestamp.as_ref().map_or(Timestamp::MAX, |at| at.0),
             needs_namespaces: needs_namespaces(&selected),
-            members: Members::of(&selected, &[]).ok(),
+            members: members.or_else(|_| every()).ok(),
+            is_readable,
         }
     }
 
@@ -57,9 +66,9 @@ impl Governor {
         (self.namespace.is_none(), Reverse(self.priority), self.created, &self.uid)
     }
 
-    /// Whether it selects this object of this kind.
+    /// Whether it selects this object of this kind, or may do so.
     fn covers(&self, kind: &str, object: &View, namespaces: &NamespaceLabels) -> bool {
-        self.kind == kind && self.members.as_ref().is_some_and(|members| members.cover(object, namespaces))
+        self.kind == kind && self.members.as_ref().is_none_or(|members| members.cover(object, namespaces))
     }
 }
 
@@ -92,12 +101,17 @@ impl Governors {
         own.chain(&self.everywhere).filter(move |one| one.covers(kind, object, namespaces))
     }
 
-    /// The schedule that governs the workloads of a namespace.
+    /// The schedule that governs this object of this kind, if it can act on it.
+    pub fn acting(&self, kind: &str, object: &View, namespaces: &NamespaceLabels) -> Option<&Governor> {
+        self.of(kind, object, namespaces).next().filter(|one| one.is_readable)
+    }
+
+    /// The same for the workloads of a namespace.
     pub fn of_workloads(&self, namespace: &str, labels: &NamespaceLabels) -> Option<&Governor> {
         let name = Some(namespace.to_owned());
         let meta = ObjectMeta { name: name.clone(), namespace: name, ..ObjectMeta::default() };
         let view = View::of(&meta, Power::default());
-        self.of(WORKLOADS, &view, labels).next()
+        self.acting(WORKLOADS, &view, labels)
     }
 
     /// Whether labels of namespaces decide which one governs.

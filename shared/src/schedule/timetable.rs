@@ -107,6 +107,7 @@ impl Timetable {
         overrides.extend(spec.exceptions.iter().enumerate().filter_map(|(at, one)| faults.exception(at, one, &zone)));
         let lead = faults.length("lead", spec.lead.as_deref(), Duration::ZERO);
         let minimum_sleep = faults.length("minimumSleep", spec.minimum_sleep.as_deref(), MINIMUM_SLEEP);
+        faults.selectors(spec);
         let timetable = Self { zone, base, overrides: Overrides::new(overrides), lead, minimum_sleep };
         if faults.0.is_empty() {
             timetable.find_extremes(&mut faults);

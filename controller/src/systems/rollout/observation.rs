@@ -151,7 +151,7 @@ pub async fn members(
                 if let Some((governors, uid)) = &governed {
                     let kind = &whole.spec.targets.kind;
                     let is_its = |item: &Item| {
-                        governors.of(kind, &item.view, &namespaces).next().is_some_and(|one| one.uid == *uid)
+                        governors.acting(kind, &item.view, &namespaces).is_some_and(|one| one.uid == *uid)
                     };
                     observation.items.retain(|(item, _)| is_its(item));
                 }

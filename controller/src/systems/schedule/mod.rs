@@ -101,7 +101,7 @@ impl<S: Schedule + Object> Schedules<S> {
                 if desired.power == Power::Hibernating {
                     continue;
                 }
-                let governor = governors.of(kind.row.kind.kind, &item.view, &labels).next();
+                let governor = governors.acting(kind.row.kind.kind, &item.view, &labels);
                 let Some(governor) = governor.filter(|one| one.namespace.is_some() == is_own) else { continue };
                 let (namespace, name) = item.key();
                 let hold = Hold { target: TargetName { namespace, name }, until, requested };

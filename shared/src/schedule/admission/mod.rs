@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | S1 | a starting write by a user who may not patch the targets | deny | policy |
 //! | S2 | a starting write without the stamp of its user; any other write that alters the stamp | deny | policy; the webhook at creation |
-//! | S3 | a starting write with a zone, a window, an event, an exception or a duration that cannot be; one that never sleeps, or has over 24 edges a day | deny | webhook |
+//! | S3 | a starting write with a zone, a window, an event, an exception, a duration or a selector that cannot be; one that never sleeps, or has over 24 edges a day | deny | webhook |
 //! | S4 | an applyAt that is set, and not about now | deny | webhook |
 //! | S5 | a `hibernateAfter` of a target that is shorter than a window | warn | plugin |
 //!

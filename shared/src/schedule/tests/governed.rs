@@ -64,6 +64,32 @@ fn one_schedule_governs_namespaced_first_then_priority_then_age() {
 }
 
 #[test]
+fn one_whose_selector_cannot_be_read_keeps_its_targets_and_acts_on_none() {
+    let broken = json!({ "matchExpressions": [{ "key": "env", "operator": "NotIn", "values": ["prod "] }] });
+    let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": "team" } });
+    let by = |targets: Value| Governor::of(&everywhere("broken", 9, &targets));
+    let in_team = || Governor::of(&own("broken", 9, 0, &json!({ "selector": broken })));
+    let both = || by(json!({ "selector": broken, "namespaceSelector": here }));
+    for (governor, namespace, keeps) in [
+        (in_team(), "team", true),
+        (in_team(), "other", false),
+        (by(json!({ "selector": broken })), "other", true),
+        (by(json!({ "namespaceSelector": broken })), "other", true),
+        (both(), "team", true),
+        (both(), "other", false),
+    ] {
+        let what = format!("{governor:?} {namespace}");
+        let governors = Governors::new([governor, Governor::of(&everywhere("platform", 0, &json!({ "all": true })))]);
+        let (view, labels) = (cluster(namespace, "one"), NamespaceLabels::new());
+        let found: Vec<&str> = governors.of("ClusterDeployment", &view, &labels).map(|one| one.name.as_str()).collect();
+        assert_eq!(found, if keeps { vec!["broken", "platform"] } else { vec!["platform"] }, "{what}");
+        let acting = governors.acting("ClusterDeployment", &view, &labels).map(|one| one.name.as_str());
+        assert_eq!(acting, (!keeps).then_some("platform"), "{what}");
+        assert!(governors.of("Cluster", &view, &labels).next().is_none(), "{what}");
+    }
+}
+
+#[test]
 fn the_rollout_of_an_edge_has_its_name_its_limits_and_its_person() {
     let targets = json!({ "selector": { "matchLabels": { "env": "dev" } } });
     let mut schedule = own("night", 0, 0, &targets);

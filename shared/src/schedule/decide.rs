@@ -112,11 +112,14 @@ fn acted_until(edge: &LastEdge) -> Timestamp {
 /// Targets that were woken with a hold since they were to sleep, and whose hold has ended: they sleep again. What was woken
 /// without one stays awake until the next edge.
 fn ended_holds(facts: &Facts<'_>) -> Option<(Edge, Vec<TargetName>)> {
-    let (since, written) = (facts.timetable.since(facts.now).unwrap_or(Timestamp::MIN), facts.written);
-    let is_over = |hold: &&Hold| {
-        since < hold.requested && hold.requested <= hold.until && written < hold.until && hold.until <= facts.now
-    };
-    let mut over: Vec<&Hold> = facts.holds.iter().filter(is_over).collect();
+    let Facts { timetable, written, holds, now, .. } = *facts;
+    let is_over = |hold: &&Hold| hold.requested <= hold.until && written < hold.until && hold.until <= now;
+    let mut over: Vec<&Hold> = holds.iter().filter(is_over).collect();
+    if over.is_empty() {
+        return None;
+    }
+    let since = timetable.asleep_since(now)?;
+    over.retain(|hold| since < hold.requested);
     over.sort_by(|one, other| one.target.cmp(&other.target));
     over.truncate(MAX_NAMES);
     let at = over.iter().map(|hold| hold.until).max()?;

@@ -176,9 +176,11 @@ impl Timetable {
         (since < now).then(|| self.edges(since, now).pop())?
     }
 
-    /// When the state of now was asked for last, if that was in the last days.
-    pub fn since(&self, now: Timestamp) -> Option<Timestamp> {
-        self.edges(before(now, LOOKS[0]), now).pop().map(|edge| edge.at)
+    /// Since when targets are to sleep, as far as [`Timetable::last`] looks back; none if the last edge was a wake.
+    pub fn asleep_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let last = self.last(Timestamp::MIN, now);
+        let is_sleep = last.is_none_or(|edge| edge.power == Power::Hibernating);
+        is_sleep.then(|| last.map_or_else(|| before(now, LOOKS[2]), |edge| edge.at))
     }
 
     /// Until when an exception or a calendar leaves everything as it is, if one does at this moment.

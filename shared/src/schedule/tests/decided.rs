@@ -1,6 +1,9 @@
 //! Which edge is due.
 
+use std::time::Duration;
+
 use super::*;
+use crate::duration::after;
 use crate::rollout::api::TargetName;
 use crate::schedule::api::{LastEdge, ScheduleStatus, ScheduledPower};
 use crate::schedule::decide::{By, Decision, Facts, Hold, decide};
@@ -162,4 +165,25 @@ fn what_was_held_awake_sleeps_again_when_its_hold_ends() {
         at_time("2026-11-30T07:00:00Z", written).0.map(|(edge, _)| edge).as_deref(),
         Some("2026-11-30T06:30Z Awake")
     );
+}
+
+#[test]
+fn a_hold_that_was_over_before_the_sleep_ends_nothing_however_long_that_is() {
+    let events = json!([{ "cron": "0 18 1 * *", "power": "Sleep" }, { "cron": "0 7 20 * *", "power": "Awake" }]);
+    let unchanged = json!([{ "from": "2026-10-30", "to": "2026-11-03", "power": "Unchanged" }]);
+    let status = acted("2026-11-01T17:00:00Z");
+    for (what, exceptions, requested, is_over) in [
+        ("before the sleep", json!([]), "2026-10-31T10:00:00Z", false),
+        ("in the sleep", json!([]), "2026-11-02T10:00:00Z", true),
+        ("in an exception without the sleep", unchanged, "2026-11-02T10:00:00Z", false),
+    ] {
+        let spec = spec(&json!({ "events": events, "exceptions": exceptions }));
+        let timetable = timetable(&spec);
+        let target = TargetName { namespace: "team".to_owned(), name: "demo".to_owned() };
+        let requested = at(requested);
+        let holds = [Hold { target, until: after(requested, Duration::from_hours(2)), requested }];
+        let facts = facts(&spec, &timetable, Some(&status), "2026-10-01T00:00:00Z", "2026-11-12T00:00:00Z");
+        let Decision { due, state, .. } = decide(&Facts { holds: &holds, ..facts });
+        assert_eq!((due.is_some(), state), (is_over, Some(Power::Hibernating)), "{what}");
+    }
 }

@@ -6,6 +6,7 @@ use jiff::{Timestamp, ToSpan as _};
 
 use super::api::{LastEdge, ScheduleSpec, ScheduleStatus};
 use super::timetable::{Edge, Source, Timetable};
+use crate::annotation::format;
 use crate::duration::{after, age};
 use crate::power::Power;
 use crate::rollout::api::TargetName;
@@ -79,6 +80,23 @@ pub enum By {
     Rollout(Timestamp),
     /// Not at all: the sleep would end at this time, too soon.
     TooShort(Timestamp),
+    /// Not at all: an exception or a calendar leaves targets as they are until this time.
+    Unchanged(Timestamp),
+}
+
+impl By {
+    /// Until when targets are started.
+    ///
+    /// # Errors
+    /// Why none is.
+    pub fn until(self) -> Result<Timestamp, String> {
+        let (why, at) = match self {
+            Self::Rollout(until) => return Ok(until),
+            Self::TooShort(wake) => ("the targets would wake again at", wake),
+            Self::Unchanged(end) => ("unchanged until", end),
+        };
+        Err(format!("skipped: {why} {}", format::seconds(at)))
+    }
 }
 
 /// Decides. A suspended schedule has no edges. Of missed edges the last one alone is due, however late.
@@ -128,11 +146,17 @@ fn ended_holds(facts: &Facts<'_>) -> Option<(Edge, Vec<TargetName>)> {
 }
 
 fn by(facts: &Facts<'_>, edge: &Edge, next: &[Edge]) -> By {
+    if let Some(end) = facts.timetable.unchanged_until(facts.now) {
+        return By::Unchanged(end);
+    }
     let wake = next.iter().find(|edge| edge.power == Power::Running).map(|edge| edge.at);
     let is_short = |wake: &Timestamp| age(facts.now, *wake) < facts.timetable.minimum_sleep();
     match wake.filter(|wake| edge.power == Power::Hibernating && is_short(wake)) {
         Some(wake) => By::TooShort(wake),
-        None => By::Rollout(next.first().map_or_else(|| after(facts.now, OPEN), |edge| edge.at)),
+        None => {
+            let until = next.first().map_or_else(|| after(facts.now, OPEN), |edge| edge.at);
+            By::Rollout(facts.timetable.next_unchanged(facts.now).map_or(until, |begin| begin.min(until)))
+        }
     }
 }
 

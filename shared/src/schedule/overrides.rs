@@ -75,6 +75,12 @@ impl Overrides {
         (mode, coming.first().map_or(Timestamp::MAX, |(at, _)| *at))
     }
 
+    /// When everything is left as it is next, later than this moment.
+    pub(super) fn next_unchanged(&self, moment: Timestamp) -> Option<Timestamp> {
+        let (_, coming) = self.changes.split_at(self.changes.partition_point(|(at, _)| *at <= moment));
+        coming.iter().find(|(_, mode)| *mode == Mode::Unchanged).map(|(at, _)| *at)
+    }
+
     /// The moments at which what holds changes, later than `from` and not later than `to`.
     pub(super) fn changes(&self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = Timestamp> {
         let (_, coming) = self.changes.split_at(self.changes.partition_point(|(at, _)| *at <= from));

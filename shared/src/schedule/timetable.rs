@@ -189,6 +189,11 @@ impl Timetable {
         (mode == Mode::Unchanged).then_some(end)
     }
 
+    /// When an exception or a calendar leaves everything as it is next.
+    pub fn next_unchanged(&self, now: Timestamp) -> Option<Timestamp> {
+        self.overrides.next_unchanged(now)
+    }
+
     /// The state that it asks for at a moment; none while an exception leaves everything as it is, and before the first
     /// event.
     pub fn state(&self, now: Timestamp) -> Option<Power> {

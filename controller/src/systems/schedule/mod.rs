@@ -25,7 +25,7 @@ use shared::power::Power;
 use shared::rollout::api::{PowerRollout, TargetName};
 use shared::schedule::admission::policy;
 use shared::schedule::api::{POWER_SCHEDULE, Schedule, WORKLOADS};
-use shared::schedule::decide::{By, Decision, Facts, Hold, decide};
+use shared::schedule::decide::{Decision, Facts, Hold, decide};
 use shared::schedule::rollout::{name, rollout};
 use shared::schedule::timetable::Edge;
 use shared::schedule::workloads::no_rights;
@@ -199,14 +199,13 @@ impl<S: Schedule + Object + Serialize> System for Schedules<S> {
             return Ok(Acted::Nothing);
         };
         let edge = due.edge;
-        let until = match due.by {
-            By::TooShort(wake) => {
-                let why = format!("skipped: the targets would wake again at {}", format::seconds(wake));
+        let until = match due.by.until() {
+            Ok(until) => until,
+            Err(why) => {
                 let carried = Carried::given_up(schedule, &edge).unwrap_or(Carried::Skipped(why));
                 seen.acted = Some((edge, carried));
                 return Ok(Acted::Nothing);
             }
-            By::Rollout(until) => until,
         };
         // The targets of a hold that has ended are due until the rollout has started them.
         let name = name(schedule, edge.at, &due.targets);

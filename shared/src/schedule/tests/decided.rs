@@ -105,6 +105,22 @@ fn an_edge_of_which_something_is_pending_stays_due_until_the_next() {
 }
 
 #[test]
+fn no_edge_changes_targets_while_they_are_left_as_they_are() {
+    let days = json!([{ "from": "2026-12-24", "to": "2026-12-27", "power": "Unchanged" }]);
+    let spec = office(&json!({ "exceptions": days }));
+    let skipped: Result<Timestamp, String> = Err("skipped: unchanged until 2026-12-27T23:00:00Z".to_owned());
+    for (now, expected) in [
+        ("2026-12-23T17:00:00Z", Ok(at("2026-12-23T23:00:00Z"))),
+        ("2026-12-23T23:00:00Z", skipped.clone()),
+        ("2026-12-24T08:00:00Z", skipped),
+        ("2026-12-27T23:00:00Z", Ok(at("2026-12-28T06:30:00Z"))),
+    ] {
+        let due = decided(&spec, None, "2026-12-20T00:00:00Z", now).due.expect("an edge");
+        assert_eq!((text(&due.edge).as_str(), due.by.until()), ("2026-12-23T17:00Z Sleep", expected), "{now}");
+    }
+}
+
+#[test]
 fn a_suspended_schedule_does_nothing() {
     let spec = office(&json!({ "suspend": true }));
     let decision = decided(&spec, None, "2026-11-20T00:00:00Z", "2026-11-27T17:00:00Z");

@@ -149,9 +149,12 @@ fn by(facts: &Facts<'_>, edge: &Edge, next: &[Edge]) -> By {
     if let Some(end) = facts.timetable.unchanged_until(facts.now) {
         return By::Unchanged(end);
     }
+    // What has begun is tried until the next edge.
+    let last = facts.status.and_then(|status| status.last_edge.as_ref());
+    let has_begun = last.is_some_and(|last| last.pending.is_some() && last.at.0 == edge.at);
     let wake = next.iter().find(|edge| edge.power == Power::Running).map(|edge| edge.at);
     let is_short = |wake: &Timestamp| age(facts.now, *wake) < facts.timetable.minimum_sleep();
-    match wake.filter(|wake| edge.power == Power::Hibernating && is_short(wake)) {
+    match wake.filter(|wake| edge.power == Power::Hibernating && !has_begun && is_short(wake)) {
         Some(wake) => By::TooShort(wake),
         None => {
             let until = next.first().map_or_else(|| after(facts.now, OPEN), |edge| edge.at);

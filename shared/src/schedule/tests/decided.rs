@@ -86,11 +86,12 @@ fn the_last_edge_is_due_once_and_until_the_next() {
 
 #[test]
 fn an_edge_of_which_something_is_pending_stays_due_until_the_next() {
-    let spec = office(&json!({ "applyAt": "2026-11-28T12:00:00Z" }));
+    let spec = office(&json!({ "applyAt": "2026-11-28T12:00:00Z", "minimumSleep": "12h" }));
     let due = |edge: &str, written: &str, now: &str| {
         let mut status = acted(edge);
         status.last_edge.as_mut().unwrap().pending = Some(2);
-        decided(&spec, Some(&status), written, now).due.map(|due| text(&due.edge))
+        let due = decided(&spec, Some(&status), written, now).due?;
+        Some(due.by.until().map_or_else(|why| why, |_| text(&due.edge)))
     };
     let (evening, applied) = ("2026-11-27T17:00:00Z", "2026-11-28T12:00:00Z");
     for (what, edge, written, now, expected) in [
@@ -98,6 +99,13 @@ fn an_edge_of_which_something_is_pending_stays_due_until_the_next() {
         ("later", evening, "2026-11-20T00:00:00Z", "2026-11-28T11:00:00Z", Some("2026-11-27T17:00Z Sleep")),
         ("asked for", applied, "2026-11-28T12:00:01Z", "2026-11-28T13:00:00Z", Some("2026-11-28T12:00Z Sleep")),
         ("the next", applied, "2026-11-28T12:00:01Z", "2026-11-30T07:00:00Z", Some("2026-11-30T06:30Z Awake")),
+        (
+            "with less than the shortest sleep before the wake",
+            "2026-11-30T17:00:00Z",
+            "2026-11-20T00:00:00Z",
+            "2026-12-01T06:20:00Z",
+            Some("2026-11-30T17:00Z Sleep"),
+        ),
         ("of a schedule that was edited since", evening, "2026-12-20T17:30:00Z", "2026-12-20T18:00:00Z", None),
     ] {
         assert_eq!(due(edge, written, now).as_deref(), expected, "{what}");

@@ -22,6 +22,7 @@ async fn a_schedule_is_created_shown_explained_skipped_applied_and_suspended() -
     in_namespace(World::shared_with(webhook_only()).await?, async |shell| {
         let clusters: Api<ClusterDeployment> = Api::namespaced(shell.client.clone(), &shell.ns);
         create(&clusters, "demo", "gcp", &json!({ "spec": { "hibernateAfter": "2h" } })).await?;
+        create(&clusters, "web", "gcp", &json!({})).await?;
         let schedules: Api<PowerSchedule> = Api::namespaced(shell.client.clone(), &shell.ns);
         let office_with = |awake: &'static str, zone: &'static str| {
             ["schedule", "create", "office", "--awake", awake, "--zone", zone, "--all", "-y"]
@@ -32,7 +33,11 @@ async fn a_schedule_is_created_shown_explained_skipped_applied_and_suspended() -
         ] {
             run(&shell, &office_with(awake, zone)).await?.says(2, &[says])?;
         }
-        let office = office_with("Mon-Fri 07:30-18:00", "Europe/Berlin");
+        let office_of = |most: &'static str| {
+            [&office_with("Mon-Fri 07:30-18:00", "Europe/Berlin")[..], &["--max-targets", most]].concat()
+        };
+        run(&shell, &office_of("1")).await?.says(3, &["it selects 2 targets, more than 1", "--max-targets 2"])?;
+        let office = office_of("2");
         ensure!(schedules.get_opt("office").await?.is_none(), "nothing was created");
 
         let manifest = run(&shell, &[&office[..], &["--dry-run=client", "-o", "yaml"]].concat()).await?.ok()?;

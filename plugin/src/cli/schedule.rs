@@ -2,6 +2,7 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 use shared::annotation::keys::NAMESPACE;
+use shared::rollout::api::MAX_MEMBERS;
 
 use super::layout::help;
 use super::values::{ReportOutput, WriteFlags};
@@ -97,7 +98,9 @@ pub(crate) struct CreateArgs {
           allow_hyphen_values = true, hide_short_help = true)]
     pub(crate) priority: Option<i32>,
     /// Change nothing if there are more targets than this [default: 1000]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=50_000),
+    ///
+    /// Of workloads it counts the namespaces.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MEMBERS)),
           hide_short_help = true)]
     pub(crate) max_targets: Option<u32>,
     /// Skip the confirmation

@@ -28,6 +28,8 @@ pub(crate) enum ScheduleError {
     OtherKind { kind: String },
     #[error("targets of a ClusterPowerSchedule by name need a namespace: give -n NAMESPACE")]
     NoNamespace,
+    #[error("nothing was created: it selects {found}, more than {most}, and no edge would change them: {advice}")]
+    TooMany { found: String, most: u32, advice: String },
     #[error("name one target, such as cd/demo")]
     NotOneTarget,
     #[error(
@@ -45,7 +47,7 @@ impl ScheduleError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Unscheduled { .. } | Self::Timetable(_) => Exit::Error,
-            Self::Refused { .. } => Exit::Refused,
+            Self::Refused { .. } | Self::TooMany { .. } => Exit::Refused,
             _ => Exit::Usage,
         }
     }

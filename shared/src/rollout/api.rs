@@ -14,7 +14,7 @@ use crate::annotation::mark::Action;
 use crate::kinds::{CLUSTER_DEPLOYMENT, Kinds, TargetKind};
 
 /// Most members of a rollout: their UIDs fit into one `ConfigMap` of 1 MiB.
-pub(super) const MAX_MEMBERS: u32 = 50_000;
+pub const MAX_MEMBERS: u32 = 50_000;
 
 /// Targets of kinds with namespaces.
 const WITH_NAMESPACES: &str = "(!has(self.targets.names) || self.targets.names.all(t, has(t.__namespace__))) && (!has(self.groups) || self.groups.all(g, !has(g.names) || g.names.all(t, has(t.__namespace__))))";

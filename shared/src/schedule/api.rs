@@ -15,7 +15,7 @@ pub use crate::kinds::shown::{CLUSTER_POWER_SCHEDULE, POWER_SCHEDULE};
 use crate::kinds::{Kinds, TargetKind};
 use crate::power::Power;
 use crate::rollout::Share;
-use crate::rollout::api::{TargetGroup, Targets, duration, positive_share, share};
+use crate::rollout::api::{MAX_MEMBERS, TargetGroup, Targets, duration, positive_share, share};
 
 /// The kind of targets that stands for all that `kubectl hibernate ns/NAME` puts to sleep: the kinds of
 /// [`crate::kinds::cron_job::IN_NAMESPACE`], and of operators.
@@ -305,7 +305,7 @@ pub struct CalendarReference {
 pub struct RolloutSettings {
     /// Nothing changes if there are more targets than this. Default 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 50_000))]
+    #[schemars(range(min = 1, max = MAX_MEMBERS))]
     pub max_targets: Option<u32>,
     /// How many targets are under way at once. Default 100% for a sleep, else 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -330,6 +330,11 @@ pub struct RolloutSettings {
 }
 
 impl RolloutSettings {
+    /// Nothing changes if there are more targets, or namespaces of Workloads, than this.
+    pub fn most_targets(&self) -> u32 {
+        self.max_targets.unwrap_or(1_000)
+    }
+
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }

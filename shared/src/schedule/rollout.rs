@@ -13,8 +13,6 @@ use crate::rollout::draft;
 use crate::rollout::{NAMESPACE_NAME, Share};
 use crate::text::sanitize_to;
 
-/// Most targets of a schedule, unless it says otherwise.
-const MAX_TARGETS: u32 = 1_000;
 /// How long a finished rollout is kept: over a weekend.
 const TTL: &str = "72h";
 /// Longest part of a schedule's name in the name of a rollout, in characters.
@@ -65,7 +63,7 @@ pub fn rollout<S: Schedule>(schedule: &S, due: &Due, source: &str, author: &str,
     if !only.is_empty() {
         targets = Targets { kind: targets.kind, names: only.clone(), ..Targets::default() };
     }
-    let RolloutSettings { max_targets, max_concurrency, starts_per_minute, max_failures, groups, deadline } =
+    let RolloutSettings { max_targets: _, max_concurrency, starts_per_minute, max_failures, groups, deadline } =
         spec.rollout.clone();
     let mut groups = if only.is_empty() { groups } else { Vec::new() };
     if let Some(namespace) = &namespace {
@@ -94,7 +92,7 @@ pub fn rollout<S: Schedule>(schedule: &S, due: &Due, source: &str, author: &str,
             name: schedule.name_any(),
             uid: schedule.uid().unwrap_or_default(),
         }),
-        ..draft::of_power(edge.power, targets, max_targets.unwrap_or(MAX_TARGETS), until)
+        ..draft::of_power(edge.power, targets, spec.rollout.most_targets(), until)
     };
     let mut rollout = PowerRollout::new(&name(schedule, edge.at, only), spec);
     rollout.annotations_mut().insert(keys::REQUESTED_BY.to_owned(), author.to_owned());

@@ -45,8 +45,6 @@ const SETTLES: Duration = Duration::from_secs(15);
 const ATTEMPTS: u32 = 3;
 /// How long it is kept whether this controller may change workloads.
 const RIGHTS_KEPT: Duration = Duration::from_secs(10);
-/// Namespaces of a schedule, unless it says otherwise.
-const MAX_NAMESPACES: u32 = 1_000;
 
 /// How an edge was acted on.
 #[derive(Clone, Debug)]
@@ -193,7 +191,7 @@ impl<S: Schedule + Object> Schedules<S> {
             governor.is_some_and(|one| Some(&one.uid) == schedule.meta().uid.as_ref())
         };
         let found: Vec<String> = labels.keys().filter(is_own).cloned().collect();
-        let most = schedule.spec().rollout.max_targets.unwrap_or(MAX_NAMESPACES);
+        let most = schedule.spec().rollout.most_targets();
         if found.len() > most as usize {
             let many = found.len();
             return Ok(Err(format!(

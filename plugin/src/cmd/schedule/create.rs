@@ -1,5 +1,6 @@
 //! `schedule create`: read the times and the targets, check them, count the targets, ask, create.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -11,7 +12,7 @@ use shared::kinds::cron_job::IN_NAMESPACE;
 use shared::kinds::operators::objects::OPERATORS;
 use shared::kinds::{CLUSTER_SCHEDULE, Kinds, SCHEDULE, TargetKind};
 use shared::power::Power;
-use shared::rollout::api::{TargetName, Targets};
+use shared::rollout::api::{MAX_MEMBERS, TargetName, Targets};
 use shared::rollout::draft::by_labels;
 use shared::rollout::selector;
 use shared::schedule::api::{
@@ -19,6 +20,7 @@ use shared::schedule::api::{
 };
 use shared::schedule::timetable::Timetable;
 use shared::text::{count, list, name_some};
+use view::resolve::NAMESPACE;
 use view::target::Target;
 use view::{Namespaces, ObjectName, Query, Row};
 
@@ -59,6 +61,7 @@ pub(super) async fn run(kinds: Kinds, args: &CreateArgs, hub_args: &HubArgs) -> 
     };
     query.kinds.extend(operators.iter().map(|row| Row::Target(row)));
     (spec.targets, spec.operator_kinds) = (targets, operators.iter().map(|row| row.kind.resource_name()).collect());
+    let (of_workloads, most) = (spec.targets.kind == WORKLOADS, spec.rollout.most_targets());
     let object = object(args, spec, namespace);
     let kind = if args.cluster_wide { &CLUSTER_SCHEDULE.kind } else { &SCHEDULE.kind };
     let name = kind.full_name(&args.schedule_name);
@@ -72,10 +75,15 @@ pub(super) async fn run(kinds: Kinds, args: &CreateArgs, hub_args: &HubArgs) -> 
         return Ok(Exit::of(failures.map(|failure| output::failed(&Failure::from(failure)))));
     }
     let (found, now): (Vec<Target>, _) = (found.into_iter().flatten().collect(), Timestamp::now());
+    let selects = if of_workloads {
+        within(namespaces(hub, &query, &found).await, "namespace", most)?
+    } else {
+        within(found.len(), "target", most)?
+    };
     if let Some(text) = too_early(&timetable, &found, now) {
         output::warning(&text);
     }
-    let lines = summary(args, &name, &timetable, found.len(), now);
+    let lines = summary(args, &name, &timetable, &selects, now);
     prompt::confirm(&args.write, args.yes, &question(&lines, &found.iter().collect::<Vec<_>>()), &lines)?;
     let write = Write::from(&args.write);
     let created = output::warned(hub.create(Resource::preferred(kind), Some(&hub.namespace), &object, &write)).await?;
@@ -224,11 +232,35 @@ fn too_early(timetable: &Timetable, found: &[Target], now: Timestamp) -> Option<
     })
 }
 
+/// How many namespaces have the workloads that are selected. Of all namespaces, those count in which nothing runs, too.
+async fn namespaces(hub: &HubClient, query: &Query, found: &[Target]) -> usize {
+    if query.namespace == Namespaces::All
+        && let Ok(all) = hub.list(Resource::preferred(&NAMESPACE), None, "", "").await
+    {
+        return all.items.len();
+    }
+    found.iter().map(|target| &target.namespace).collect::<BTreeSet<_>>().len()
+}
+
+/// What is selected, in words. An edge changes nothing if there is more than `most`.
+fn within(found: usize, what: &str, most: u32) -> Result<String, ScheduleError> {
+    let selects = count(found, what);
+    if found <= most as usize {
+        return Ok(selects);
+    }
+    let advice = if found <= MAX_MEMBERS as usize {
+        format!("give --max-targets {found} or more, or select fewer")
+    } else {
+        format!("select fewer, {MAX_MEMBERS} at most")
+    };
+    Err(ScheduleError::TooMany { found: selects, most, advice })
+}
+
 /// What is about to be created, in lines.
-fn summary(args: &CreateArgs, what: &str, timetable: &Timetable, found: usize, now: Timestamp) -> Vec<String> {
+fn summary(args: &CreateArgs, what: &str, timetable: &Timetable, selects: &str, now: Timestamp) -> Vec<String> {
     let edges: Vec<String> = timetable.next(now, 2).iter().map(|edge| text(edge, &args.zone)).collect();
     let next = if edges.is_empty() { "no edge".to_owned() } else { edges.join(", then ") };
-    vec![format!("create {what}, which selects {} now", count(found, "target")), format!("  {next}")]
+    vec![format!("create {what}, which selects {selects} now"), format!("  {next}")]
 }
 
 #[cfg(test)]
@@ -347,6 +379,30 @@ mod tests {
     }
 
     #[test]
+    fn more_than_an_edge_changes_is_refused_with_a_limit_that_is_taken() {
+        let most = |limit: &str| {
+            let object = made(&format!("--awake|07:30-18:00|--all{limit}")).unwrap();
+            serde_json::from_value::<PowerSchedule>(object).unwrap().spec.0.rollout.most_targets()
+        };
+        for (limit, found, what, says) in [
+            ("", 1_000, "target", ""),
+            ("", 1_200, "target", "it selects 1200 targets, more than 1000,"),
+            ("|--max-targets|2000", 1_200, "target", ""),
+            ("|--max-targets|5", 6, "namespace", "it selects 6 namespaces, more than 5,"),
+            ("", 50_000, "target", "it selects 50000 targets, more than 1000,"),
+        ] {
+            let refused = within(found, what, most(limit)).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains(says) && refused.is_empty() == says.is_empty(), "{limit} {found}: {refused}");
+            if let Some((_, advised)) = refused.split_once("--max-targets ") {
+                let advised = advised.split(' ').next().unwrap();
+                assert!(within(found, what, most(&format!("|--max-targets|{advised}"))).is_ok(), "{refused}");
+            }
+        }
+        let refused = within(50_001, "target", 1_000).unwrap_err().to_string();
+        assert!(refused.ends_with(": select fewer, 50000 at most"), "{refused}");
+    }
+
+    #[test]
     fn the_question_has_the_edges_and_the_targets_and_a_warning_names_the_field() {
         let cluster = |name: &str, after: &str| {
             Target::new(
@@ -365,7 +421,8 @@ mod tests {
         let Some(Command::Schedule(schedule)) = &cli.command else { panic!("another command") };
         let ScheduleVerb::Create(args) = &schedule.verb else { panic!("another verb") };
         let timetable = Timetable::of(&spec(args).unwrap(), &[]).unwrap();
-        let lines = summary(args, "powerschedule.hibernate.sh/night", &timetable, found.len(), now);
+        let selects = within(found.len(), "target", spec(args).unwrap().rollout.most_targets()).unwrap();
+        let lines = summary(args, "powerschedule.hibernate.sh/night", &timetable, &selects, now);
         assert_eq!(
             question(&lines, &found.iter().collect::<Vec<_>>()),
             "About to create powerschedule.hibernate.sh/night, which selects 2 targets now\n  \

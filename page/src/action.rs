@@ -93,17 +93,18 @@ impl ActionRequest {
     }
 
     fn command(&self, verb: &[&str], names: Vec<String>, namespace: &str) -> Vec<String> {
-        let has_end = self.verb != Verb::Resume;
+        let has_end = !matches!(self.verb, Verb::Resume | Verb::Skip);
         let sets_power = !matches!(self.verb, Verb::Plan | Verb::Skip);
         let valued = [
             ("--namespace", namespace, true),
             ("--until", self.until.as_str(), has_end),
-            ("--for", self.length.as_str(), has_end && self.verb != Verb::Skip),
+            ("--for", self.length.as_str(), has_end),
             ("--reason", self.reason.as_str(), sets_power),
             ("--dry-run", "server", self.dry_run && self.verb != Verb::Plan),
         ];
         let valued = valued.into_iter().filter(|(_, value, has)| *has && !value.is_empty());
-        let switches = [("--yes", sets_power), ("--hold-awake", self.verb == Verb::Hold)];
+        let (holds, skips) = (self.verb == Verb::Hold, self.verb == Verb::Skip);
+        let switches = [("--yes", sets_power), ("--hold-awake", holds), ("--sleep", skips)];
         let words = verb.iter().map(|word| (*word).to_owned()).chain(names);
         words
             .chain(valued.map(|(flag, value, _)| format!("{flag}={value}")))
@@ -115,8 +116,9 @@ impl ActionRequest {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use shared::kinds::CLUSTER_DEPLOYMENT;
+    use shared::kinds::{CLUSTER_DEPLOYMENT, SCHEDULE};
     use view::Item;
+    use view::schedule::ScheduleState;
     use view::target::Target;
 
     use super::*;
@@ -131,6 +133,10 @@ mod tests {
             let item = Item::Target(Box::new(state));
             known.insert(item);
         }
+        let schedule = json!({
+            "metadata": { "namespace": "a", "name": "night" }, "spec": { "timeZone": "UTC", "targets": { "all": true } },
+        });
+        known.insert(Item::Schedule(Box::new(ScheduleState::read(&SCHEDULE, schedule).unwrap())));
         known
     }
 
@@ -159,6 +165,12 @@ mod tests {
             (
                 json!({ "verb": "hold", "ids": [B], "for": "3h" }),
                 vec![format!("resume {one} --namespace=b --for=3h --yes --hold-awake")],
+            ),
+            (
+                json!({ "verb": "skip", "ids": ["powerschedule.hibernate.sh/a/night"], "until": "x", "dryRun": true }),
+                vec![
+                    "schedule skip powerschedule.hibernate.sh/night --namespace=a --dry-run=server --sleep".to_owned(),
+                ],
             ),
         ] {
             assert_eq!(commands(&act).unwrap(), expected, "{act}");

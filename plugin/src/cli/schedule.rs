@@ -165,6 +165,9 @@ pub(crate) struct SkipArgs {
     /// 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 (the next one) or "tomorrow 08:00".
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
+    /// Skip the next sleep, also if a wake comes before it
+    #[arg(long, conflicts_with = "until")]
+    pub(crate) sleep: bool,
 }
 
 /// Flags of every change of a schedule.
@@ -209,9 +212,14 @@ mod tests {
 
     #[test]
     fn every_verb_is_read() {
-        for line in
-            ["skip night", "skip schedule/night --until 18:00", "apply night", "suspend night", "resume cpsch/x"]
-        {
+        for line in [
+            "skip night",
+            "skip schedule/night --until 18:00",
+            "skip night --sleep",
+            "apply night",
+            "suspend night",
+            "resume cpsch/x",
+        ] {
             let words: Vec<&str> = line.split(' ').collect();
             assert!(read(&words).unwrap().changes(), "{line}");
             assert!(!read(&[&words[..], &["--dry-run=client"]].concat()).unwrap().changes(), "{line}");
@@ -219,9 +227,17 @@ mod tests {
         for line in ["next", "next night --days 3 -o json", "explain cd/demo", "explain cd demo"] {
             assert!(!read(&line.split(' ').collect::<Vec<_>>()).unwrap().changes(), "{line}");
         }
-        for line in
-            ["", "stop night", "skip", "next a b", "next --days 0", "next --days 367", "explain", "explain a b c"]
-        {
+        for line in [
+            "",
+            "stop night",
+            "skip",
+            "skip night --sleep --until 18:00",
+            "next a b",
+            "next --days 0",
+            "next --days 367",
+            "explain",
+            "explain a b c",
+        ] {
             assert_eq!(read(&line.split(' ').collect::<Vec<_>>()).unwrap_err().exit_code(), 2, "{line}");
         }
     }

@@ -10,7 +10,7 @@ use shared::duration::after;
 use shared::power::Power;
 use shared::schedule::api::{Exception, ExceptionPower};
 use shared::schedule::calendar::Holiday;
-use shared::schedule::timetable::Timetable;
+use shared::schedule::timetable::{Edge, Timetable};
 use shared::schedule::zone::zone;
 use shared::text::name_some;
 use view::age::local;
@@ -42,6 +42,8 @@ const REASON: &str = "kubectl hibernate schedule skip";
 pub(super) enum Change<'a> {
     /// Nothing happens until then, or until after the next edge.
     Skip(Option<&'a str>),
+    /// Nothing happens at the next edge that puts targets to sleep.
+    SkipSleep,
     Apply,
     Suspend(bool),
 }
@@ -64,8 +66,10 @@ pub(super) async fn run(change: Change<'_>, args: &ChangeArgs, hub_args: &HubArg
             Change::Suspend(on) => Ok(suspended(&state, on)),
             Change::Skip(until) => {
                 let until = until.map(|text| moment("--until", text, &now)).transpose()?;
-                skipped(state.clone(), &calendars().await?, until, now.timestamp())?
+                let skip = until.map_or(Skip::Edge, Skip::Until);
+                skipped(state.clone(), &calendars().await?, skip, now.timestamp())?
             }
+            Change::SkipSleep => skipped(state.clone(), &calendars().await?, Skip::Sleep, now.timestamp())?,
             Change::Apply => {
                 let timetable = read(&state, &calendars().await?).map_err(ScheduleError::from)?;
                 applied(&state, &timetable, now.timestamp())
@@ -95,20 +99,45 @@ fn applied(state: &ScheduleState, timetable: &Timetable, now: Timestamp) -> Resu
     Ok(Some((json!({ "spec": { "applyAt": format::seconds(now) } }), format!("applies {}", word(power)))))
 }
 
+/// What is left out.
+#[derive(Clone, Copy, Debug)]
+enum Skip {
+    /// The next edge.
+    Edge,
+    /// The next edge that puts targets to sleep. A wake before it is none of it.
+    Sleep,
+    /// All edges until then.
+    Until(Timestamp),
+}
+
+impl Skip {
+    /// From when to when the schedule is to change nothing; none if there is nothing to skip.
+    fn times(self, timetable: &Timetable, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let sleeps = |edge: &Edge| edge.power == Power::Hibernating;
+        match self {
+            Self::Until(until) => Some((now, until)),
+            Self::Edge => timetable.next(now, 1).first().map(|edge| (now, after(edge.nominal, MINUTE))),
+            Self::Sleep => {
+                let edge = timetable.edges(now, after(now, LOOK)).into_iter().find(sleeps)?;
+                Some((edge.at, after(edge.at, MINUTE)))
+            }
+        }
+    }
+}
+
 /// An exception that leaves targets as they are. The inner error says why there can be none.
 fn skipped(
     mut state: ScheduleState,
     calendars: &[Vec<Holiday>],
-    until: Option<Timestamp>,
+    skip: Skip,
     now: Timestamp,
 ) -> Result<Result<Step, String>, ScheduleError> {
     let timetable = read(&state, calendars)?;
     let zone_name = state.spec().time_zone.clone();
     let zone = zone(&zone_name).unwrap_or(TimeZone::UTC);
-    let end = match (until, timetable.next(now, 1).first()) {
-        (Some(until), _) => until,
-        (None, Some(edge)) => after(edge.nominal, MINUTE),
-        (None, None) => return Ok(Err("no edge is to come that it could skip".to_owned())),
+    let Some((begin, end)) = skip.times(&timetable, now) else {
+        let what = if matches!(skip, Skip::Sleep) { "sleep" } else { "edge" };
+        return Ok(Err(format!("no {what} is to come that it could skip")));
     };
     // A minute that has begun is part of it.
     let end = if end.as_second() % 60 == 0 { end } else { after(end, MINUTE) };
@@ -124,7 +153,7 @@ fn skipped(
         )));
     }
     let (power, reason) = (ExceptionPower::Unchanged, REASON.to_owned());
-    exceptions.push(Exception { from: civil(now), to: Some(civil(end)), power, reason });
+    exceptions.push(Exception { from: civil(begin), to: Some(civil(end)), power, reason });
     let patch = json!({
         "metadata": { "resourceVersion": state.schedule.metadata.resource_version },
         "spec": { "exceptions": state.spec().exceptions },
@@ -138,8 +167,9 @@ fn skipped(
     let gone = name_some(gone.map(|edge| text(edge, &zone_name)), LISTED);
     let gone = if gone.is_empty() { "no edge" } else { gone.as_str() };
     let next = next_text(&changed, &zone_name, now);
+    let from = if begin > now { format!("from {} ", local(begin, &zone_name)) } else { String::new() };
     let until = local(end, &zone_name);
-    Ok(Ok(Some((patch, format!("skips {gone}; leaves targets as they are until {until}; next: {next}")))))
+    Ok(Ok(Some((patch, format!("skips {gone}; leaves targets as they are {from}until {until}; next: {next}")))))
 }
 
 #[cfg(test)]
@@ -150,20 +180,20 @@ mod tests {
     /// Friday noon in Berlin.
     const NOW: &str = "2026-11-27T11:00:30Z";
 
-    fn skip(spec: &Value, until: Option<&str>, now: &str) -> (Vec<Value>, String) {
+    fn skip(spec: &Value, skip: Skip, now: &str) -> (Vec<Value>, String) {
         let state = office(&json!({}), spec);
-        let (patch, done) = skipped(state, &[], until.map(at), at(now)).unwrap().unwrap().unwrap();
+        let (patch, done) = skipped(state, &[], skip, at(now)).unwrap().unwrap().unwrap();
         assert_eq!(patch["metadata"], json!({ "resourceVersion": "7" }));
         (patch["spec"]["exceptions"].as_array().unwrap().clone(), done)
     }
 
     #[test]
-    fn a_skip_is_an_exception_that_ends_after_the_next_edge() {
+    fn a_skip_is_an_exception_that_ends_after_its_edge() {
         let one = |from: &str, to: &str| json!({ "from": from, "to": to, "power": "Unchanged", "reason": REASON });
-        for (spec, until, now, expected, done) in [
+        for (spec, what, now, expected, done) in [
             (
                 json!({}),
-                None,
+                Skip::Edge,
                 NOW,
                 one("2026-11-27T12:00", "2026-11-27T18:01"),
                 "skips Sleep at 2026-11-27T18:00+01:00; leaves targets as they are until 2026-11-27T18:01+01:00; next: Awake at \
@@ -171,7 +201,7 @@ mod tests {
             ),
             (
                 json!({ "lead": "20m" }),
-                None,
+                Skip::Edge,
                 "2026-11-27T20:00:00Z",
                 one("2026-11-27T21:00", "2026-11-30T07:31"),
                 "skips Awake at 2026-11-30T07:10+01:00; leaves targets as they are until 2026-11-30T07:31+01:00; next: Sleep at \
@@ -179,34 +209,54 @@ mod tests {
             ),
             (
                 json!({}),
-                Some("2026-11-27T13:00:01Z"),
+                Skip::Sleep,
+                NOW,
+                one("2026-11-27T18:00", "2026-11-27T18:01"),
+                "skips Sleep at 2026-11-27T18:00+01:00; leaves targets as they are from 2026-11-27T18:00+01:00 until \
+                 2026-11-27T18:01+01:00; next: Awake at 2026-11-30T07:30+01:00",
+            ),
+            // At night the wake comes first, and stays.
+            (
+                json!({ "lead": "20m" }),
+                Skip::Sleep,
+                "2026-11-27T20:00:00Z",
+                one("2026-11-30T18:00", "2026-11-30T18:01"),
+                "skips Sleep at 2026-11-30T18:00+01:00; leaves targets as they are from 2026-11-30T18:00+01:00 until \
+                 2026-11-30T18:01+01:00; next: Awake at 2026-11-30T07:10+01:00",
+            ),
+            (
+                json!({}),
+                Skip::Until(at("2026-11-27T13:00:01Z")),
                 NOW,
                 one("2026-11-27T12:00", "2026-11-27T14:01"),
                 "skips no edge; leaves targets as they are until 2026-11-27T14:01+01:00; next: Sleep at \
                  2026-11-27T18:00+01:00",
             ),
         ] {
-            let (exceptions, said) = skip(&spec, until, now);
-            assert_eq!((exceptions, said.as_str()), (vec![expected], done), "{spec} {until:?}");
+            let (exceptions, said) = skip(&spec, what, now);
+            assert_eq!((exceptions, said.as_str()), (vec![expected], done), "{spec} {what:?}");
         }
-        let (_, done) = skip(&json!({}), Some("2026-12-01T00:00:00Z"), NOW);
+        let (_, done) = skip(&json!({}), Skip::Until(at("2026-12-01T00:00:00Z")), NOW);
         assert!(
             done.starts_with("skips Sleep at 2026-11-27T18:00+01:00, Awake at 2026-11-30T07:30+01:00, Sleep"),
             "{done}"
         );
+        let wakes = json!({ "awake": null, "events": [{ "cron": "30 7 * * 1", "power": "Awake" }] });
+        let why = skipped(office(&json!({}), &wakes), &[], Skip::Sleep, at(NOW)).unwrap().unwrap_err();
+        assert_eq!(why, "no sleep is to come that it could skip");
     }
 
     #[test]
     fn exceptions_that_have_ended_make_room() {
         let days = |year: u32, count: usize| vec![json!({ "from": format!("{year}-12-24"), "power": "Sleep" }); count];
-        let (exceptions, _) = skip(&json!({ "exceptions": days(2025, 63) }), None, NOW);
+        let (exceptions, _) = skip(&json!({ "exceptions": days(2025, 63) }), Skip::Edge, NOW);
         assert_eq!(exceptions.len(), 64);
         let mixed = [days(2025, 1), days(2026, 63)].concat();
-        let (exceptions, _) = skip(&json!({ "exceptions": mixed }), None, NOW);
+        let (exceptions, _) = skip(&json!({ "exceptions": mixed }), Skip::Edge, NOW);
         assert_eq!(exceptions.len(), 64);
         assert_eq!(exceptions[0]["from"], "2026-12-24");
         let full = office(&json!({}), &json!({ "exceptions": days(2026, 64) }));
-        let why = skipped(full, &[], None, at(NOW)).unwrap().unwrap_err();
+        let why = skipped(full, &[], Skip::Edge, at(NOW)).unwrap().unwrap_err();
         assert_eq!(why, "spec.exceptions: found 64 to come, must be 64 at most: remove one");
     }
 

@@ -34,8 +34,9 @@ pub(crate) async fn run(kinds: Kinds, args: &ScheduleArgs, hub_args: &HubArgs) -
         ScheduleVerb::Create(args) => create::run(kinds, args, hub_args).await,
         ScheduleVerb::Next(args) => next::run(args, hub_args).await,
         ScheduleVerb::Explain(args) => explain::run(kinds, args, hub_args).await,
-        ScheduleVerb::Skip(SkipArgs { change, until }) => {
-            change::run(Change::Skip(until.as_deref()), change, hub_args).await
+        ScheduleVerb::Skip(SkipArgs { change, until, sleep }) => {
+            let skip = if *sleep { Change::SkipSleep } else { Change::Skip(until.as_deref()) };
+            change::run(skip, change, hub_args).await
         }
         ScheduleVerb::Apply(args) => change::run(Change::Apply, args, hub_args).await,
         ScheduleVerb::Suspend(args) => change::run(Change::Suspend(true), args, hub_args).await,

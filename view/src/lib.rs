@@ -34,6 +34,7 @@ use serde_json::Value;
 use shared::hive::api::ClusterDeployment;
 use shared::kinds::{CLUSTER_DEPLOYMENT, Governed, Key, Kind, Record, ShownKind, Shows, TargetKind};
 use shared::object::{name_of, text};
+use shared::schedule::governs::may_govern;
 use tokio::sync::OnceCell;
 
 use self::error::{Failure, ViewError};
@@ -42,7 +43,7 @@ pub use self::item::{Item, ItemList};
 use self::pool::PoolState;
 use self::resolve::Resolver;
 use self::rollout::RolloutState;
-use self::schedule::{ScheduleState, Schedules, scheduled_as};
+use self::schedule::{ScheduleState, Schedules};
 use self::target::{Target, TargetState};
 use self::upgrade::UpgradeState;
 
@@ -339,7 +340,9 @@ async fn governed(
     target: &Target,
     schedules: &OnceCell<Schedules>,
 ) -> Option<Governed> {
-    scheduled_as(target.row)?;
+    if !may_govern(target.row) {
+        return None;
+    }
     let list = async || {
         let (found, failures) = Schedules::list(hub, query.namespace(hub)).await;
         for failure in failures {

@@ -5,11 +5,10 @@ use hub::error::HubError;
 use hub::{HubClient, Resource, is_namespace};
 use serde::Serialize;
 use serde_json::{Value, json};
-use shared::kinds::cron_job::IN_NAMESPACE;
 use shared::kinds::{CLUSTER_SCHEDULE, Governed, SCHEDULE, ScheduledChange, ShownKind, TargetKind, View};
 use shared::power::Power;
 use shared::rollout::NamespaceLabels;
-use shared::schedule::api::{PowerSchedule, Schedule as _, ScheduleSpec, ScheduleStatus, WORKLOADS};
+use shared::schedule::api::{PowerSchedule, Schedule as _, ScheduleSpec, ScheduleStatus};
 use shared::schedule::governs::{Governor, Governors};
 
 use super::error::{Failure, ViewError};
@@ -133,12 +132,11 @@ impl Schedules {
     }
 
     /// The schedules that select an object of this kind, the one that governs it first.
-    pub fn of(&self, row: &'static TargetKind, object: &View) -> Vec<&ScheduleState> {
-        let Some(kind) = scheduled_as(row) else { return Vec::new() };
+    pub fn of(&self, row: &TargetKind, object: &View) -> Vec<&ScheduleState> {
         let is = |state: &ScheduleState, one: &Governor| {
             state.schedule.metadata.namespace == one.namespace && state.name() == one.name
         };
-        let found = self.governors.of(kind, object, &self.labels);
+        let found = self.governors.of_target(row, object, &self.labels).into_iter();
         found.filter_map(|one| self.states.iter().find(|state| is(state, one))).collect()
     }
 }
@@ -152,11 +150,6 @@ async fn namespaces(hub: &HubClient, namespace: Option<&str>) -> Result<Namespac
     };
     let labels = |object: &Value| View::of_value(object, Power::Running).identity;
     Ok(found.iter().map(labels).map(|identity| (identity.name, identity.labels)).collect())
-}
-
-/// How schedules name the kind of a target; none if they have no such targets.
-pub fn scheduled_as(row: &'static TargetKind) -> Option<&'static str> {
-    if IN_NAMESPACE.contains(&row) { Some(WORKLOADS) } else { row.in_rollouts.map(|_| row.kind.kind) }
 }
 
 impl From<&ScheduleState> for Governed {
@@ -174,16 +167,7 @@ impl From<&ScheduleState> for Governed {
 
 #[cfg(test)]
 mod tests {
-    use shared::kinds::{CLUSTER_DEPLOYMENT, CRON_JOB, KKP_CLUSTER, workload};
-
     use super::*;
-
-    #[test]
-    fn schedules_have_targets_of_some_kinds() {
-        let kinds = [&CLUSTER_DEPLOYMENT, &KKP_CLUSTER, &CRON_JOB].map(scheduled_as);
-        assert_eq!(kinds, [Some("ClusterDeployment"), Some("Cluster"), Some("Workloads")]);
-        assert_eq!(scheduled_as(&workload::CAPI_MACHINE_DEPLOYMENT), None);
-    }
 
     #[test]
     fn both_kinds_have_the_documented_form() {

@@ -32,10 +32,8 @@ pub(crate) enum ScheduleError {
     TooMany { found: String, most: u32, advice: String },
     #[error("name one target, such as cd/demo")]
     NotOneTarget,
-    #[error(
-        "{what}: no schedule has targets of this type: ClusterDeployments, KKP Clusters and workloads have schedules"
-    )]
-    Unscheduled { what: String },
+    #[error("{what}: no schedule has targets of this type, must be one of {known}")]
+    Unscheduled { what: String, known: String },
     #[error(transparent)]
     Timetable(#[from] TimetableError),
     #[error("{what}: {why}")]

@@ -9,7 +9,9 @@ use kube::ResourceExt as _;
 
 use super::api::{Schedule, WORKLOADS};
 use super::rollout::targets;
-use crate::kinds::View;
+use crate::kinds::cron_job::IN_NAMESPACE;
+use crate::kinds::operators::objects::OPERATORS;
+use crate::kinds::{TargetKind, View};
 use crate::power::Power;
 use crate::rollout::api::Targets;
 use crate::rollout::{Members, NamespaceLabels, needs_namespaces};
@@ -24,6 +26,8 @@ pub struct Governor {
     /// Its UID.
     pub uid: String,
     kind: String,
+    /// Kinds of operators that it includes among Workloads.
+    operator_kinds: Vec<String>,
     priority: i32,
     created: Timestamp,
     /// What it governs; none if that is everything.
@@ -53,6 +57,7 @@ impl Governor {
             name: schedule.name_any(),
             uid: meta.uid.clone().unwrap_or_default(),
             kind: selected.kind.clone(),
+            operator_kinds: spec.operator_kinds.clone(),
             priority: spec.priority,
             created: meta.creation_timestamp.as_ref().map_or(Timestamp::MAX, |at| at.0),
             needs_namespaces: needs_namespaces(&selected),
@@ -108,14 +113,38 @@ impl Governors {
 
     /// The same for the workloads of a namespace.
     pub fn of_workloads(&self, namespace: &str, labels: &NamespaceLabels) -> Option<&Governor> {
-        let name = Some(namespace.to_owned());
-        let meta = ObjectMeta { name: name.clone(), namespace: name, ..ObjectMeta::default() };
-        let view = View::of(&meta, Power::default());
-        self.acting(WORKLOADS, &view, labels)
+        self.acting(WORKLOADS, &whole(namespace), labels)
+    }
+
+    /// The schedules that select this object of a row, by themselves or among Workloads, the one that governs it first. An
+    /// object of a kind that rollouts and Workloads have is governed by the first one of each.
+    pub fn of_target(&self, row: &TargetKind, object: &View, labels: &NamespaceLabels) -> Vec<&Governor> {
+        let (namespace, resource) = (&object.identity.namespace, row.kind.resource_name());
+        let includes = |one: &Governor| IN_NAMESPACE.contains(&row) || one.operator_kinds.contains(&resource);
+        let whole = whole(namespace);
+        // One schedule of Workloads acts in a namespace. The others do not act on a kind that it leaves out.
+        let is_included = self.of(WORKLOADS, &whole, labels).next().is_some_and(includes);
+        let among_workloads = self.of(WORKLOADS, &whole, labels).filter(|one| is_included && includes(one));
+        let of_kind = self.of(row.kind.kind, object, labels).filter(|_| row.in_rollouts.is_some());
+        let mut found: Vec<&Governor> = of_kind.chain(among_workloads).collect();
+        found.sort_by(|one, other| one.rank().cmp(&other.rank()));
+        found
     }
 
     /// Whether labels of namespaces decide which one governs.
     pub fn need_namespaces(&self) -> bool {
         self.everywhere.iter().any(|one| one.needs_namespaces)
     }
+}
+
+/// A namespace, as schedules of Workloads select it.
+fn whole(namespace: &str) -> View {
+    let name = Some(namespace.to_owned());
+    let meta = ObjectMeta { name: name.clone(), namespace: name, ..ObjectMeta::default() };
+    View::of(&meta, Power::default())
+}
+
+/// Whether schedules may have objects of this row as targets, by themselves or among Workloads.
+pub fn may_govern(row: &TargetKind) -> bool {
+    row.in_rollouts.is_some() || IN_NAMESPACE.contains(&row) || OPERATORS.contains(&row)
 }

@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
 use shared::kinds::{Kinds, View};
+use shared::schedule::governs::may_govern;
 use view::calendar::timetable;
 use view::known;
-use view::schedule::{ScheduleState, Schedules, scheduled_as};
+use view::schedule::{ScheduleState, Schedules};
 use view::target::place;
 
 use super::next_text;
@@ -20,6 +21,8 @@ use crate::select::{Flags, parse};
 
 /// The width of the names in front of the values.
 const NAMES: usize = 13;
+/// Of a schedule that acts on the target.
+const GOVERNS: &str = "governs";
 
 /// Runs the verb.
 ///
@@ -36,15 +39,15 @@ pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) ->
         Some(Err(failure)) => return Ok(output::failed(&Failure::from(failure))),
         None => return Err(ScheduleError::NotOneTarget.into()),
     };
-    if scheduled_as(target.row).is_none() {
-        return Err(ScheduleError::Unscheduled { what: target.full_name() }.into());
+    if !may_govern(target.row) {
+        return Err(ScheduleError::Unscheduled { what: target.full_name(), known: known_types(kinds) }.into());
     }
     let view = target.row.read(&target.object)?.view(None);
     let (all, failures) = Schedules::list(&hub, Some(&target.namespace)).await;
     for failure in failures {
         output::warning(&format!("{failure}: not all schedules that may govern the target are known"));
     }
-    let schedules = with_reasons(all.of(target.row, &view));
+    let schedules = with_reasons(&all.of(target.row, &view));
     let next = match schedules.first() {
         Some((state, _)) if state.spec().suspend => Some("none: the schedule is suspended".to_owned()),
         Some((state, _)) => Some(match timetable(&hub, state, &args.read.calendars.calendar_namespace).await {
@@ -61,12 +64,12 @@ pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) ->
             }
         }
         format => {
-            let schedule = |(at, (state, why)): (usize, &(&ScheduleState, String))| {
+            let schedule = |(state, why): &(&ScheduleState, String)| {
                 let mut item = json!(state);
-                (item["governs"], item["why"]) = ((at == 0).into(), why.as_str().into());
+                (item["governs"], item["why"]) = ((why == GOVERNS).into(), why.as_str().into());
                 item
             };
-            let items: Vec<Value> = schedules.iter().enumerate().map(schedule).collect();
+            let items: Vec<Value> = schedules.iter().map(schedule).collect();
             let target = json!({
                 "type": target.row.kind.type_name(), "namespace": view.identity.namespace, "name": view.identity.name,
             });
@@ -78,17 +81,27 @@ pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) ->
     Ok(Exit::Done)
 }
 
-/// The same with the reason of each.
-fn with_reasons(found: Vec<&ScheduleState>) -> Vec<(&ScheduleState, String)> {
-    let first = found.first().copied();
-    found.into_iter().map(|state| (state, first.map(|first| why(first, state)).unwrap_or_default())).collect()
+/// The types of targets that schedules have.
+fn known_types(kinds: Kinds) -> String {
+    let types = kinds.targets.iter().filter(|row| may_govern(row)).map(|row| row.kind.resource_name());
+    types.collect::<Vec<_>>().join(", ")
+}
+
+/// The same with the reason of each. A schedule of Workloads and one of the target's own kind do not know of each other.
+fn with_reasons<'a>(found: &[&'a ScheduleState]) -> Vec<(&'a ScheduleState, String)> {
+    let is_same = |one: &ScheduleState, other: &ScheduleState| one.spec().targets.kind == other.spec().targets.kind;
+    let reason = |state: &ScheduleState| {
+        let first = found.iter().find(|one| is_same(one, state));
+        first.map(|first| why(first, state)).unwrap_or_default()
+    };
+    found.iter().map(|state| (*state, reason(state))).collect()
 }
 
 /// Why the first one governs, and the other one does not.
 fn why(first: &ScheduleState, other: &ScheduleState) -> String {
     let (wins, priority) = (first.spec().priority, other.spec().priority);
     if first == other {
-        "governs".to_owned()
+        GOVERNS.to_owned()
     } else if first.namespace() != other.namespace() {
         "a schedule of the namespace comes first".to_owned()
     } else if wins != priority {
@@ -125,18 +138,26 @@ fn lines(
     obstacles: &[String],
 ) -> Vec<String> {
     let full = |state: &ScheduleState| format!("{}{}", state.full_name(), place(state.namespace()));
-    let governs = schedules.first().map_or_else(|| "no schedule".to_owned(), |(state, _)| full(state));
+    let (governing, others): (Vec<_>, Vec<_>) = schedules.iter().partition(|(_, why)| why == GOVERNS);
+    let names: Vec<String> = governing.into_iter().map(|(state, _)| full(state)).collect();
+    let governs = match names.as_slice() {
+        [] => "no schedule".to_owned(),
+        [one] => one.clone(),
+        several => format!("{}: let one schedule govern it", several.join(" and ")),
+    };
     let mut fields = vec![("Governed by", Some(governs)), ("Next edge", next)];
     fields.extend(obstacles.iter().map(|text| ("Now", Some(text.clone()))));
     let mut lines = described(what, NAMES, &fields, ("", None));
-    let others = schedules.iter().skip(1).map(|(state, why)| vec![full(state), why.clone()]);
+    let others = others.into_iter().map(|(state, why)| vec![full(state), why.clone()]);
     lines.extend(table_below(&["OTHER SCHEDULE", "WHY NOT"], others));
     lines
 }
 
 #[cfg(test)]
 mod tests {
-    use shared::kinds::CLUSTER_DEPLOYMENT;
+    use shared::kinds::operators::VIRTUAL_MACHINE;
+    use shared::kinds::workload::DEPLOYMENT;
+    use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS};
     use shared::rollout::NamespaceLabels;
 
     use super::super::tests::{at, office};
@@ -165,7 +186,7 @@ mod tests {
             schedule("elsewhere", Some("other"), 9, 0),
         ];
         let all = Schedules::of_states(states.into(), NamespaceLabels::new());
-        let ranked = with_reasons(all.of(&CLUSTER_DEPLOYMENT, &cluster(&json!({}))));
+        let ranked = with_reasons(&all.of(&CLUSTER_DEPLOYMENT, &cluster(&json!({}))));
         insta::assert_snapshot!(lines("demo", &ranked, Some("Sleep at x".to_owned()), &["y".to_owned()]).join("\n"), @r"
         demo
           Governed by: powerschedule.hibernate.sh/old [2J (namespace team)
@@ -178,6 +199,37 @@ mod tests {
         clusterpowerschedule.hibernate.sh/platform          a schedule of the namespace comes first
         ");
         assert_eq!(lines("demo", &[], None, &[]), ["demo", "  Governed by: no schedule"]);
+    }
+
+    #[test]
+    fn workloads_and_what_operators_run_are_explained() {
+        let schedule = |name: &str, targets: Value| {
+            let metadata = json!({ "name": name, "namespace": null, "uid": name });
+            let operators =
+                if targets["kind"] == "Workloads" { json!(["virtualmachines.kubevirt.io"]) } else { json!(null) };
+            office(&metadata, &json!({ "targets": targets, "operatorKinds": operators }))
+        };
+        let states = [
+            schedule("machines", json!({ "kind": "VirtualMachine" })),
+            schedule("shop", json!({ "kind": "Workloads", "all": false, "names": [{ "name": "team" }] })),
+        ];
+        let all = Schedules::of_states(states.into(), NamespaceLabels::new());
+        let shown = |row| lines("web", &with_reasons(&all.of(row, &cluster(&json!({})))), None, &[])[1].clone();
+        assert_eq!(shown(&DEPLOYMENT), "  Governed by: clusterpowerschedule.hibernate.sh/shop");
+        assert_eq!(
+            shown(&VIRTUAL_MACHINE),
+            "  Governed by: clusterpowerschedule.hibernate.sh/machines and clusterpowerschedule.hibernate.sh/shop: let one \
+             schedule govern it"
+        );
+        let known = known_types(KINDS);
+        for (kind, is_known) in [
+            ("virtualmachines.kubevirt.io", true),
+            ("clusters.postgresql.cnpg.io", true),
+            ("cronjobs.batch", true),
+            ("machinedeployments.cluster.x-k8s.io", false),
+        ] {
+            assert_eq!(known.split(", ").any(|one| one == kind), is_known, "{kind}: {known}");
+        }
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 use super::*;
 use crate::hive::api::ClusterDeployment;
-use crate::kinds::View;
 use crate::kinds::lifecycle::Lifecycle as _;
+use crate::kinds::operators::{CNPG, EDB, NODE_POOL, SHOOT, VIRTUAL_MACHINE};
+use crate::kinds::workload::{CAPI_MACHINE_DEPLOYMENT, DEPLOYMENT, DEPLOYMENT_CONFIG};
+use crate::kinds::{CLUSTER_DEPLOYMENT, CRON_JOB, KKP_CLUSTER, View};
 use crate::rollout::NamespaceLabels;
 use crate::rollout::api::TargetName;
 use crate::schedule::api::{ClusterPowerSchedule, PowerSchedule};
 use crate::schedule::decide::{By, Due};
-use crate::schedule::governs::{Governor, Governors};
+use crate::schedule::governs::{Governor, Governors, may_govern};
 use crate::schedule::rollout::{name, rollout};
 use crate::schedule::timetable::Source;
 
@@ -86,6 +88,52 @@ fn one_whose_selector_cannot_be_read_keeps_its_targets_and_acts_on_none() {
         let acting = governors.acting("ClusterDeployment", &view, &labels).map(|one| one.name.as_str());
         assert_eq!(acting, (!keeps).then_some("platform"), "{what}");
         assert!(governors.of("Cluster", &view, &labels).next().is_none(), "{what}");
+    }
+}
+
+#[test]
+fn workloads_are_governed_with_their_namespace_and_kinds_of_operators_where_they_are_included() {
+    let workloads = |name: &str, priority: i32, namespaces: &[&str], operators: &[&str]| {
+        let names: Vec<Value> = namespaces.iter().map(|name| json!({ "name": name })).collect();
+        let mut schedule = everywhere(name, priority, &json!({ "kind": "Workloads", "names": names }));
+        schedule.spec.0.operator_kinds = operators.iter().map(|kind| (*kind).to_owned()).collect();
+        Governor::of(&schedule)
+    };
+    let (machines, databases) = ("virtualmachines.kubevirt.io", "clusters.postgresql.cnpg.io");
+    let governors = Governors::new([
+        workloads("both", 5, &["shop"], &[machines, databases]),
+        workloads("late", 0, &["shop", "bank"], &[databases]),
+        workloads("plain", 1, &["bank"], &[]),
+        Governor::of(&everywhere("machines", 9, &json!({ "kind": "VirtualMachine", "all": true }))),
+        Governor::of(&everywhere("clusters", 9, &json!({ "kind": "Cluster", "all": true }))),
+    ]);
+    for (row, namespace, expected) in [
+        (&DEPLOYMENT, "shop", vec!["both", "late"]),
+        (&CRON_JOB, "bank", vec!["plain", "late"]),
+        (&DEPLOYMENT, "other", vec![]),
+        (&CNPG, "shop", vec!["both", "late"]),
+        // The one that acts in the namespace leaves the kind out.
+        (&CNPG, "bank", vec![]),
+        // Its kind is called Cluster, too.
+        (&EDB, "shop", vec![]),
+        (&KKP_CLUSTER, "", vec!["clusters"]),
+        (&VIRTUAL_MACHINE, "shop", vec!["machines", "both"]),
+        (&VIRTUAL_MACHINE, "bank", vec!["machines"]),
+        (&NODE_POOL, "shop", vec![]),
+    ] {
+        let found = governors.of_target(row, &cluster(namespace, "web"), &NamespaceLabels::new());
+        let found: Vec<&str> = found.into_iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(found, expected, "{} in {namespace}", row.kind.resource_name());
+    }
+}
+
+#[test]
+fn schedules_have_targets_of_some_kinds() {
+    for row in [&CLUSTER_DEPLOYMENT, &KKP_CLUSTER, &CRON_JOB, &CNPG, &VIRTUAL_MACHINE, &SHOOT] {
+        assert!(may_govern(row), "{}", row.kind.resource_name());
+    }
+    for row in [&CAPI_MACHINE_DEPLOYMENT, &NODE_POOL, &DEPLOYMENT_CONFIG] {
+        assert!(!may_govern(row), "{}", row.kind.resource_name());
     }
 }
 

@@ -6,7 +6,7 @@ use askama::Template;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use shared::annotation::{format, keys};
+use shared::annotation::format;
 use shared::duration::after;
 use shared::power::Power;
 use shared::schedule::api::ScheduledPower;
@@ -107,7 +107,7 @@ pub async fn html(site: &Site, now: Timestamp) -> Result<String, String> {
     let read = schedules.into_iter().take(MAX_ROWS).map(move |state| {
         let hub = hub.clone();
         async move {
-            let timetable = timetable(&hub, &state, keys::NAMESPACE).await;
+            let timetable = timetable(&hub, &state, None).await;
             (state, timetable)
         }
     });

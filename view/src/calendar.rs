@@ -6,6 +6,7 @@ use shared::schedule::api::CalendarReference;
 use shared::schedule::calendar::{self, Holiday};
 use shared::schedule::timetable::{Invalid, Timetable};
 
+use super::installed;
 use super::savings::CONFIG_MAPS;
 use super::schedule::ScheduleState;
 
@@ -26,20 +27,26 @@ pub fn lines(faults: &[Invalid]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ")
 }
 
-/// The calendars of a schedule. `cluster_wide`: where those of cluster-wide schedules are.
+/// The calendars of a schedule. `cluster_wide`: where those of cluster-wide schedules are, if not where our controller is.
 ///
 /// # Errors
 /// When one cannot be read.
 pub async fn calendars(
     hub: &HubClient,
     state: &ScheduleState,
-    cluster_wide: &str,
+    cluster_wide: Option<&str>,
 ) -> Result<Calendars, TimetableError> {
-    let namespace = if state.namespace().is_empty() { cluster_wide } else { state.namespace() };
-    let mut calendars = Vec::new();
-    for (index, reference) in state.spec().calendars.iter().enumerate() {
-        let fail = |why| TimetableError::Calendar { what: state.full_name(), index, why };
-        calendars.push(calendar(hub, namespace, reference).await.map_err(fail)?);
+    let (references, mut calendars) = (&state.spec().calendars, Vec::new());
+    let fail = |index, why| TimetableError::Calendar { what: state.full_name(), index, why };
+    let namespace = match (state.namespace(), cluster_wide) {
+        ("", None) if !references.is_empty() => {
+            installed::namespace(hub).await.map_err(|error| fail(0, error.to_string()))?
+        }
+        ("", given) => given.unwrap_or_default().to_owned(),
+        (own, _) => own.to_owned(),
+    };
+    for (index, reference) in references.iter().enumerate() {
+        calendars.push(calendar(hub, &namespace, reference).await.map_err(|why| fail(index, why))?);
     }
     Ok(calendars)
 }
@@ -59,7 +66,7 @@ pub fn read(state: &ScheduleState, calendars: &[Vec<Holiday>]) -> Result<Timetab
 pub async fn timetable(
     hub: &HubClient,
     state: &ScheduleState,
-    cluster_wide: &str,
+    cluster_wide: Option<&str>,
 ) -> Result<Timetable, TimetableError> {
     read(state, &calendars(hub, state, cluster_wide).await?)
 }

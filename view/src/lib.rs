@@ -8,6 +8,7 @@ mod elsewhere;
 pub mod entries;
 pub mod error;
 pub mod fdb;
+pub mod installed;
 mod item;
 pub mod lines;
 pub mod pool;

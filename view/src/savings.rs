@@ -4,13 +4,12 @@ use hub::error::HubError;
 use hub::{HubClient, Resource};
 use jiff::Timestamp;
 use serde_json::Value;
-use shared::annotation::keys;
 use shared::kinds::Kind;
 use shared::savings::prices::Prices;
 use shared::savings::report::Reported;
 
 use super::target::TargetState;
-use super::times;
+use super::{installed, times};
 
 /// Text that a hub keeps.
 pub static CONFIG_MAPS: Kind = Kind::namespaced("", &["v1"], "ConfigMap", "configmaps");
@@ -35,15 +34,17 @@ pub fn reported(TargetState { record, .. }: &TargetState, everywhere: bool, now:
 /// # Errors
 /// Why those that it has are not used.
 pub async fn prices(hub: &HubClient) -> Result<Option<Prices>, String> {
-    let found = match hub.get(Resource::preferred(&CONFIG_MAPS), keys::NAMESPACE, CONFIG_MAP).await {
+    let unread = |error: HubError| format!("no prices are used: {error}");
+    let namespace = installed::namespace(hub).await.map_err(unread)?;
+    let found = match hub.get(Resource::preferred(&CONFIG_MAPS), &namespace, CONFIG_MAP).await {
         Ok(found) => found,
         Err(HubError::NoObject { .. }) => return Ok(None),
-        Err(error) => return Err(format!("no prices are used: {error}")),
+        Err(error) => return Err(unread(error)),
     };
     let prices = match found["data"].get(KEY).and_then(Value::as_str) {
         Some(text) => Prices::read(text).map_err(|errors| errors.join("; ")),
         None => Err(format!("it has no key {KEY}: add it")),
     };
-    let fail = |why: String| format!("no prices are used: ConfigMap {}/{CONFIG_MAP}: {why}", keys::NAMESPACE);
+    let fail = |why: String| format!("no prices are used: ConfigMap {namespace}/{CONFIG_MAP}: {why}");
     prices.map(Some).map_err(fail)
 }

@@ -1,7 +1,6 @@
 //! The command line of schedules: `schedule VERB`.
 
 use clap::{ArgGroup, Args, Subcommand};
-use shared::annotation::keys::NAMESPACE;
 use shared::rollout::api::MAX_MEMBERS;
 
 use super::layout::help;
@@ -116,9 +115,9 @@ pub(crate) struct CreateArgs {
 /// Where calendars are.
 #[derive(Debug, Args)]
 pub(crate) struct CalendarArgs {
-    /// Namespace of the calendars of cluster-wide schedules
-    #[arg(long, value_name = "NAMESPACE", default_value = NAMESPACE, hide_short_help = true)]
-    pub(crate) calendar_namespace: String,
+    /// Namespace of the calendars of cluster-wide schedules [default: that of the controller]
+    #[arg(long, value_name = "NAMESPACE", hide_short_help = true)]
+    pub(crate) calendar_namespace: Option<String>,
 }
 
 /// Flags of what only reads.

@@ -248,6 +248,32 @@ fn pools_are_not_shown_to_those_who_may_not_list_clusters() {
     }
 }
 
+#[test]
+fn calendars_and_prices_are_read_where_the_controller_is() {
+    let server = Server::start();
+    let webhooks = "GET /apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/hibernate-webhook";
+    let service = json!({ "service": { "namespace": "sleep", "name": "hibernate-webhook" } });
+    server.answers(webhooks, 200, json!({ "webhooks": [{ "clientConfig": service }] }));
+    let calendars = json!([{ "configMap": "holidays", "key": "days", "power": "Sleep" }]);
+    let awake = json!([{ "from": "07:30", "to": "18:00" }]);
+    let spec = json!({ "timeZone": "UTC", "awake": awake, "targets": { "all": true }, "calendars": calendars });
+    let schedule = "GET /apis/hibernate.sh/v1alpha1/clusterpowerschedules/platform";
+    server.answers(schedule, 200, json!({ "metadata": { "name": "platform" }, "spec": spec }));
+    let map = |namespace: &str, name: &str| format!("GET /api/v1/namespaces/{namespace}/configmaps/{name}");
+    server.answers(&map("sleep", "holidays"), 200, json!({ "data": { "days": "2126-12-24 Christmas" } }));
+    for (more, exit, expected) in [
+        ("", Exit::Done, vec![schedule.to_owned(), webhooks.to_owned(), map("sleep", "holidays")]),
+        (" --calendar-namespace shop", Exit::Error, vec![schedule.to_owned(), map("shop", "holidays")]),
+    ] {
+        assert_eq!(server.run(&format!("schedule next cpsch/platform{more}")), (exit, expected), "{more}");
+    }
+    let cli = server.cli("savings");
+    let prices = wait_for(async { view::savings::prices(&connect(&cli.hub).unwrap()).await });
+    let asked = std::mem::take(&mut *server.asked.lock().unwrap());
+    assert!(prices.is_err(), "the server says that there are no ConfigMaps");
+    assert_eq!(asked, [webhooks.to_owned(), map("sleep", "hibernate-prices")]);
+}
+
 /// The watch is refused, and so are two lists after it: the hub restarts.
 #[test]
 fn an_answer_is_awaited_over_a_restart_of_the_hub() {

@@ -10,10 +10,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use hub::is_namespace;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use shared::annotation::{format, keys};
+use shared::annotation::format;
 use shared::kinds::Kind;
 
 use view::age::age;
@@ -31,13 +30,6 @@ pub(crate) fn file(path: &Path, max: usize) -> io::Result<String> {
     let mut text = String::new();
     let most = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
     File::open(path).and_then(|file| file.take(most).read_to_string(&mut text)).map(|_| text)
-}
-
-/// Our namespace: that of the webhook's Service, and the default one for users who may not read the webhook
-/// configuration.
-pub(crate) fn installed_in(webhooks: &Value) -> &str {
-    let service = webhooks.pointer("/webhooks/0/clientConfig/service/namespace").and_then(Value::as_str);
-    service.filter(|name| is_namespace(name)).unwrap_or(keys::NAMESPACE)
 }
 
 /// Whether a Lease is held now, or why not.
@@ -83,19 +75,6 @@ mod tests {
                 None => assert_eq!(held, Ok(()), "{lease}"),
                 Some(part) => assert!(held.unwrap_err().contains(part), "{lease}"),
             }
-        }
-    }
-
-    #[test]
-    fn the_lease_is_looked_for_where_the_webhook_is_installed() {
-        let at = |client: Value| json!({ "webhooks": [{ "clientConfig": client }] });
-        for (webhooks, expected) in [
-            (at(json!({ "service": { "namespace": "sleep", "name": "hibernate-webhook" } })), "sleep"),
-            (at(json!({ "service": { "namespace": "../x" } })), keys::NAMESPACE),
-            (at(json!({ "url": "https://127.0.0.1" })), keys::NAMESPACE),
-            (Value::Null, keys::NAMESPACE),
-        ] {
-            assert_eq!(installed_in(&webhooks), expected, "{webhooks}");
         }
     }
 }

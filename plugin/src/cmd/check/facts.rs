@@ -12,10 +12,11 @@ use shared::hive::config::{HIVE, HIVE_CONFIG};
 use shared::kinds::workload::DEPLOYMENT;
 use shared::kinds::{CLUSTER_DEPLOYMENT, Kind, Kinds, POWER_ROLLOUT};
 use shared::object::{items, name_of, named, text};
+use view::installed::installed_in;
 use view::protection::{MUTATING_WEBHOOKS, WEBHOOKS};
 
 use super::{CheckOutcome, CheckResult, done};
-use crate::read::{DEFINITIONS, LEASE, installed_in};
+use crate::read::{DEFINITIONS, LEASE};
 
 /// Selects what is ours.
 pub(super) const OURS: &str = "app.kubernetes.io/part-of=kubectl-hibernate";

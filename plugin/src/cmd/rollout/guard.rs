@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use shared::annotation::keys;
 use shared::kinds::{POWER_ROLLOUT, Rival};
+use view::installed::installed_in;
 use view::protection::WEBHOOKS;
 
 use crate::error::{Problem, RolloutError};
 use crate::output;
-use crate::read::{LEASE, held, installed_in};
+use crate::read::{LEASE, held};
 
 /// Refuses a rollout of this name that could not work. A paused one only needs the type: it waits for the rest.
 ///

@@ -59,7 +59,7 @@ pub(super) async fn run(change: Change<'_>, args: &ChangeArgs, hub_args: &HubArg
     let step = async |object: &Value| {
         let state = ScheduleState::read(row, object.clone())?;
         let calendars = async || {
-            let found = calendars(&hub, &state, &args.calendars.calendar_namespace).await;
+            let found = calendars(&hub, &state, args.calendars.calendar_namespace.as_deref()).await;
             found.map_err(ScheduleError::from)
         };
         let step = match change {

@@ -50,10 +50,12 @@ pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) ->
     let schedules = with_reasons(&all.of(target.row, &view));
     let next = match schedules.first() {
         Some((state, _)) if state.spec().suspend => Some("none: the schedule is suspended".to_owned()),
-        Some((state, _)) => Some(match timetable(&hub, state, &args.read.calendars.calendar_namespace).await {
-            Ok(timetable) => next_text(&timetable, &state.spec().time_zone, Timestamp::now()),
-            Err(error) => format!("not known: {error}"),
-        }),
+        Some((state, _)) => {
+            Some(match timetable(&hub, state, args.read.calendars.calendar_namespace.as_deref()).await {
+                Ok(timetable) => next_text(&timetable, &state.spec().time_zone, Timestamp::now()),
+                Err(error) => format!("not known: {error}"),
+            })
+        }
         None => None,
     };
     let (what, obstacles) = (format!("{}{}", target.full_name(), target.place()), obstacles(&view, Timestamp::now()));

@@ -46,7 +46,7 @@ pub(super) async fn run(args: &NextArgs, hub_args: &HubArgs) -> Result<Exit, Pro
                 state.full_name()
             ));
         }
-        match timetable(&hub, state, &args.read.calendars.calendar_namespace).await {
+        match timetable(&hub, state, args.read.calendars.calendar_namespace.as_deref()).await {
             // Of a suspended schedule that was asked for, what would happen.
             Ok(_) if state.spec().suspend && args.schedule.is_none() => {}
             Ok(timetable) => edges.extend(between(state, &timetable, now, until)),

@@ -7,7 +7,7 @@ use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use shared::annotation::format;
-use shared::duration::after;
+use shared::duration::{after, before};
 use shared::power::Power;
 use shared::schedule::api::ScheduledPower;
 use shared::schedule::timetable::{Edge, Source, Timetable};
@@ -174,10 +174,13 @@ fn drawn(
     if let Some(since) = asleep {
         add(since, end);
     }
-    for edge in edges {
+    // A lead of a day at most may have begun before the first one.
+    let early = timetable.edges(before(begin, DAY), begin);
+    for edge in early.iter().filter(|edge| edge.nominal > begin).chain(edges) {
         if let Some(text) = ready(state, edge) {
-            let width = (x(edge.nominal.min(end)) - x(edge.at)).max(1);
-            spans.push(Span { x: x(edge.at), width, class: "lead", text });
+            let from = edge.at.max(begin);
+            let width = (x(edge.nominal.min(end)) - x(from)).max(1);
+            spans.push(Span { x: x(from), width, class: "lead", text });
         }
     }
     let key = Item::Schedule(Box::new(state.clone())).key();
@@ -212,4 +215,30 @@ fn ready(state: &ScheduleState, edge: &Edge) -> Option<String> {
 fn name(state: &ScheduleState) -> String {
     let slash = if state.namespace().is_empty() { "" } else { "/" };
     sanitize(&format!("{}{slash}{}", state.namespace(), state.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use shared::kinds::SCHEDULE;
+
+    use super::*;
+
+    #[test]
+    fn a_lead_is_drawn_as_far_as_it_is_in_the_days() {
+        let object = json!({
+            "metadata": { "name": "night", "namespace": "team" },
+            "spec": {
+                "timeZone": "UTC", "targets": { "all": true }, "awake": [{ "from": "01:00", "to": "18:00" }], "lead": "2h",
+            },
+        });
+        let state = ScheduleState::read(&SCHEDULE, object).unwrap();
+        let timetable = Timetable::of(state.spec(), &[]).unwrap();
+        let begin: Timestamp = "2026-11-27T00:00:00Z".parse().unwrap();
+        let end = after(begin, DAY * 2);
+        let row = drawn(&state, &timetable, &timetable.edges(begin, end), (begin, end), 0);
+        let spans: Vec<_> = row.spans.iter().map(|span| (span.class, span.x, span.width)).collect();
+        let expected = [("sleep", 54, 15), ("sleep", 126, 15), ("lead", 0, 3), ("lead", 69, 6), ("lead", 141, 3)];
+        assert_eq!(spans, expected);
+    }
 }

@@ -81,9 +81,8 @@ pub async fn html(site: &Site, request: &TargetRequest, now: Timestamp) -> Resul
         objects.target(&key).cloned().map(|target| (key, target))
     });
     let (key, target) = found.ok_or("it does not exist any more")?;
-    let resource = Resource::preferred(&target.row.kind);
     let hub = site.hub();
-    let (object, events) = tokio::join!(hub.get(resource, &key.1, &key.2), events(&hub, resource.kind.kind, &key));
+    let (object, events) = tokio::join!(target.object(&hub), events(&hub, target.row.kind.kind, &key));
     let mut errors: Vec<String> = Vec::new();
     let yaml = match object {
         Ok(object) => yaml(object),

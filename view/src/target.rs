@@ -48,6 +48,9 @@ pub struct TargetState {
     /// Why the record is without what the companion says.
     #[serde(skip)]
     pub companion_error: Option<String>,
+    /// The kind in the version under which it was found.
+    #[serde(skip)]
+    pub(super) resource: Resource,
 }
 
 impl Target {
@@ -115,6 +118,7 @@ impl Target {
             record: self.record()?,
             labels: labels.filter_map(label).collect(),
             companion_error: unreadable,
+            resource: self.resource,
         })
     }
 
@@ -132,6 +136,16 @@ impl Target {
     /// ` (namespace shop)`, for messages about targets of several namespaces; empty if it has none.
     pub fn place(&self) -> String {
         place(&self.namespace)
+    }
+}
+
+impl TargetState {
+    /// The whole object as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn object(&self, hub: &HubClient) -> Result<Value, HubError> {
+        hub.get(self.resource, &self.record.namespace, &self.record.name).await
     }
 }
 

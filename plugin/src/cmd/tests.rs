@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
+use shared::kinds::operators::CRUNCHY;
 use shared::kinds::testing::{POWER, SANDBOX};
 use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS, Kinds};
 use view::target::Target;
+use view::{Query, Row};
 
 use super::{completion, run};
 use crate::cli::{self, Cli};
@@ -246,6 +248,23 @@ fn pools_are_not_shown_to_those_who_may_not_list_clusters() {
         let lists = asked.iter().filter(|request| request.ends_with("/clusterdeployments")).count();
         assert_eq!(lists, 1, "{line}: {asked:?}");
     }
+}
+
+#[test]
+fn a_target_that_was_listed_is_read_in_the_version_that_the_hub_serves() {
+    let server = Server::start();
+    let path = "GET /apis/postgres-operator.crunchydata.com/v1beta1/namespaces/shop/postgresclusters";
+    let database = json!({ "metadata": { "name": "db", "namespace": "shop" }, "spec": { "shutdown": true } });
+    server.answers(path, 200, json!({ "metadata": { "resourceVersion": "1" }, "items": [database] }));
+    server.answers(&format!("{path}/db"), 200, database.clone());
+    let cli = server.cli("status -n shop");
+    let query = Query { kinds: vec![Row::Target(&CRUNCHY)], ..Query::default() };
+    let object = wait_for(async {
+        let hub = connect(&cli.hub).unwrap();
+        let listing = view::list(&hub, &query).await;
+        listing.items[0].target().unwrap().object(&hub).await
+    });
+    assert_eq!(object.unwrap(), database);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::login::Plugin;
 /// The versions of its API that kubectl knows.
 const VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
-/// A token is renewed so long before its end.
+/// A token or certificate is renewed so long before its end.
 const EARLY: SignedDuration = SignedDuration::from_secs(10);
 
 /// What a plugin prints.
@@ -43,25 +43,39 @@ pub struct Token {
     now: Mutex<(HeaderValue, Option<Timestamp>)>,
 }
 
-/// Runs the plugin of a user who has one. A certificate that it prints becomes the user's; a token is answered.
+/// What a login has brought, besides a certificate. It has no `Debug`, either.
+#[derive(Default)]
+pub struct Login {
+    pub token: Option<Token>,
+    /// When the certificate ends that has become the user's.
+    pub certificate_end: Option<Timestamp>,
+}
+
+/// Runs the plugin of a user who has one. A certificate that it prints becomes the user's.
 ///
 /// # Errors
 /// What is wrong with the plugin, without anything that it printed.
-pub fn log_in(user: &mut AuthInfo) -> Result<Option<Token>, String> {
+pub fn log_in(user: &mut AuthInfo) -> Result<Login, String> {
     let plugin = Plugin::of(user).unwrap_or_default();
-    let Some(exec) = user.exec.take() else { return Ok(None) };
+    let Some(exec) = user.exec.take() else { return Ok(Login::default()) };
     if user.token.is_some() || user.token_file.is_some() || user.username.is_some() {
-        return Ok(None);
+        return Ok(Login::default());
     }
-    let printed = run(&exec, &plugin)?;
+    let (printed, mut certificate_end) = (run(&exec, &plugin)?, None);
     if let (Some(certificate), Some(key)) = (&printed.client_certificate_data, &printed.client_key_data) {
         user.client_certificate_data = Some(base64(certificate));
         user.client_key_data = Some(base64(key).into());
         (user.client_certificate, user.client_key) = (None, None);
+        certificate_end = printed.expiration_timestamp;
     }
-    let Some(token) = &printed.token else { return Ok(None) };
-    let now = Mutex::new((header(token, &plugin)?, printed.expiration_timestamp));
-    Ok(Some(Token { exec, plugin, now }))
+    let header = printed.token.map(|token| header(&token, &plugin)).transpose()?;
+    let token = header.map(|header| Token { exec, plugin, now: Mutex::new((header, printed.expiration_timestamp)) });
+    Ok(Login { token, certificate_end })
+}
+
+/// Whether what ends then is to be renewed.
+pub fn has_ended(end: Timestamp) -> bool {
+    Timestamp::now() + EARLY >= end
 }
 
 impl Token {
@@ -72,7 +86,7 @@ impl Token {
     /// As [`log_in`].
     pub fn header(&self) -> Result<HeaderValue, String> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.1.is_some_and(|end| Timestamp::now() + EARLY >= end) {
+        if now.1.is_some_and(has_ended) {
             let printed = run(&self.exec, &self.plugin)?;
             let token = printed.token.ok_or_else(|| self.plugin.invalid())?;
             *now = (header(&token, &self.plugin)?, printed.expiration_timestamp);
@@ -134,7 +148,7 @@ fn base64(bytes: impl AsRef<[u8]>) -> String {
 }
 
 #[cfg(all(test, unix))]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
 
     use super::*;
@@ -142,7 +156,7 @@ mod tests {
     type Edit = fn(&mut ExecConfig);
 
     /// A user whose plugin counts how often it runs, and prints this.
-    fn user(folder: &std::path::Path, printed: &str) -> AuthInfo {
+    pub(crate) fn user(folder: &std::path::Path, printed: &str) -> AuthInfo {
         let script = format!("echo x >> '{}/runs'; printf %s \"$PRINTED\"", folder.display());
         let variable = [("name".to_owned(), "PRINTED".to_owned()), ("value".to_owned(), printed.to_owned())].into();
         let exec = ExecConfig {
@@ -155,11 +169,11 @@ mod tests {
         AuthInfo { exec: Some(exec), ..AuthInfo::default() }
     }
 
-    fn runs(folder: &std::path::Path) -> usize {
+    pub(crate) fn runs(folder: &std::path::Path) -> usize {
         fs::read_to_string(folder.join("runs")).unwrap_or_default().lines().count()
     }
 
-    fn credential(status: &serde_json::Value) -> String {
+    pub(crate) fn credential(status: &serde_json::Value) -> String {
         json!({ "apiVersion": VERSIONS[0], "kind": "ExecCredential", "status": status }).to_string()
     }
 
@@ -169,7 +183,7 @@ mod tests {
             let folder = tempfile::TempDir::new().unwrap();
             let end = seconds.map(|seconds| (Timestamp::now() + SignedDuration::from_secs(seconds)).to_string());
             let mut user = user(folder.path(), &credential(&json!({ "token": "t\n", "expirationTimestamp": end })));
-            let token = log_in(&mut user).unwrap().unwrap();
+            let token = log_in(&mut user).unwrap().token.unwrap();
             assert!(user.exec.is_none(), "kube runs none");
             for _ in 0..2 {
                 assert_eq!(token.header().unwrap(), "Bearer t");
@@ -181,9 +195,11 @@ mod tests {
     #[test]
     fn a_certificate_becomes_the_users() {
         let folder = tempfile::TempDir::new().unwrap();
-        let pair = json!({ "clientCertificateData": "C", "clientKeyData": "K" });
+        let end: Timestamp = "2126-11-27T12:00:00Z".parse().unwrap();
+        let pair = json!({ "clientCertificateData": "C", "clientKeyData": "K", "expirationTimestamp": end });
         let mut found = user(folder.path(), &credential(&pair));
-        assert!(log_in(&mut found).unwrap().is_none());
+        let login = log_in(&mut found).unwrap();
+        assert_eq!((login.token.is_none(), login.certificate_end), (true, Some(end)));
         assert_eq!((found.client_certificate_data.as_deref(), runs(folder.path())), (Some("Qw=="), 1));
         assert!(found.client_key_data.is_some());
     }
@@ -193,7 +209,7 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let printed = credential(&json!({ "token": "t" }));
         let mut with_token = AuthInfo { token: Some("own".to_owned().into()), ..user(folder.path(), &printed) };
-        assert!(log_in(&mut with_token).unwrap().is_none());
+        assert!(log_in(&mut with_token).unwrap().token.is_none());
         let edits: [(Edit, &str); 4] = [
             (
                 |exec| exec.api_version = Some("client.authentication.k8s.io/v1alpha1".to_owned()),

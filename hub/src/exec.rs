@@ -62,7 +62,7 @@ impl HubClient {
         let call = Call { verb: "exec into", kind: &POD, name: pod.to_owned() };
         let params = AttachParams::default().container(container).stdout(true).stderr(true);
         let work = async {
-            let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+            let pods: Api<Pod> = Api::namespaced(self.session.client()?, namespace);
             let url = Arc::clone(&self.url);
             let process = pods.exec(pod, command, &params).await;
             let process = process.map_err(|source| answer::judge(&url, &call, source))?;

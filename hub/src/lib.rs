@@ -13,14 +13,13 @@ mod pages;
 mod pod;
 mod proxy;
 mod server;
+mod session;
 pub mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
 use kube::api::{GetParams, Patch, PatchParams, PostParams, ValidationDirective};
-use kube::client::ClientBuilder;
 use kube::core::{Request, request};
 use rustls::NamedGroup;
 use rustls::crypto::CryptoProvider;
@@ -28,20 +27,18 @@ use serde_json::{Value, json};
 use shared::annotation::keys;
 use shared::kinds::Kind;
 use shared::object::{items, name_of, text};
-use tower::BoxError;
-use tower::util::MapErrLayer;
 
 use crate::answer::Call;
 use crate::connection::{Connection, Notice, Notify};
 use crate::error::HubError;
-use crate::login::Plugin;
 use crate::middleware::{HubLayer, within};
 pub use crate::pages::{ObjectList, Pages};
+use crate::session::Session;
 
 /// A client for the hub.
 #[derive(Clone)]
 pub struct HubClient {
-    client: Client,
+    session: Arc<Session>,
     timeout: Option<Duration>,
     /// URL of the API server.
     pub url: Arc<str>,
@@ -117,19 +114,12 @@ impl HubClient {
     /// # Errors
     /// When the kubeconfig or what overrides it cannot be used.
     pub fn connect(args: &Connection, notify: Notify) -> Result<Self, HubError> {
-        let mut config = config::load(args)?;
+        let config = config::load(args)?;
         let url: Arc<str> = server::shown(config.cluster_url.to_string().trim_end_matches('/')).into();
         let (namespace, timeout, verbose) = (config.default_namespace.clone(), args.request_timeout, args.verbose);
-        let login = |cause| HubError::Login { url: Arc::clone(&url), cause };
-        let token = credential::log_in(&mut config.auth_info).map_err(login)?;
-        let layer = HubLayer::new(Arc::clone(&notify), verbose.then(|| Arc::clone(&url)), timeout, token);
-        let plugin = Plugin::of(&config.auth_info).unwrap_or_default();
-        let client = ClientBuilder::try_from(config)
-            .map_err(|source| no_client(Arc::clone(&url), source, &plugin))?
-            .with_layer(&MapErrLayer::new(move |error: BoxError| login::discreet(error, &plugin)))
-            .with_layer(&layer)
-            .build();
-        Ok(Self { client, timeout, url, namespace, verbose, notify })
+        let layer = HubLayer::new(Arc::clone(&notify), verbose.then(|| Arc::clone(&url)), timeout);
+        let session = Arc::new(Session::new(config, Arc::clone(&url), layer)?);
+        Ok(Self { session, timeout, url, namespace, verbose, notify })
     }
 
     /// One object. The namespace of a cluster-scoped one is ignored.
@@ -218,21 +208,11 @@ impl HubClient {
         request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Result<Value, HubError> {
         let request = request.map_err(|source| answer::unsendable(&call, source))?;
-        let answer = self.client.request::<Value>(request);
+        let client = self.session.client()?;
+        let answer = client.request::<Value>(request);
         // The layer limits the time to the response's head; this one limits the whole of it.
         let result = within(self.timeout, answer).await.unwrap_or_else(|late| Err(kube::Error::Service(late)));
         result.map_err(|source| answer::judge(&self.url, &call, source))
-    }
-}
-
-/// Why there is no client. To set one up is where kube runs a credential plugin first.
-fn no_client(url: Arc<str>, source: kube::Error, plugin: &Plugin) -> HubError {
-    match source {
-        kube::Error::Auth(error) => {
-            let cause = login::cause(&error, plugin).unwrap_or_else(|| error.to_string());
-            HubError::Login { url, cause }
-        }
-        source => HubError::Client { url, source },
     }
 }
 

@@ -58,8 +58,13 @@ pub struct HubLayer {
 
 impl HubLayer {
     /// `verbose` is the hub's URL if each request is a notice; `timeout` limits the time until the head of a response.
-    pub fn new(notify: Notify, verbose: Option<Arc<str>>, timeout: Option<Duration>, token: Option<Token>) -> Self {
-        Self { notify, verbose, timeout, token: token.map(Arc::new), seen: Arc::default() }
+    pub fn new(notify: Notify, verbose: Option<Arc<str>>, timeout: Option<Duration>) -> Self {
+        Self { notify, verbose, timeout, token: None, seen: Arc::default() }
+    }
+
+    /// The same for another login. It passes no warning on again.
+    pub fn with_token(&self, token: Option<Token>) -> Self {
+        Self { token: token.map(Arc::new), ..self.clone() }
     }
 
     fn warn(&self, headers: &HeaderMap) {
@@ -204,7 +209,7 @@ mod tests {
 
     #[test]
     fn each_warning_is_collected_once_unless_it_was_passed_on_before() {
-        let layer = HubLayer::new(Arc::new(|_| {}), None, None, None);
+        let layer = HubLayer::new(Arc::new(|_| {}), None, None);
         layer.pass_on("the version is old".to_owned());
         for _target in 0..2 {
             let work = async {

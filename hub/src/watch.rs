@@ -140,7 +140,8 @@ impl HubClient {
         let request = Request::new(scope.resource.path(scope.namespace)).watch(&params, version);
         let request = request.map_err(|source| answer::unsendable(&call, source))?;
         let url = Arc::clone(&self.url);
-        let stream = self.client.request_events::<Value>(request).await;
+        let client = self.session.client()?;
+        let stream = client.request_events::<Value>(request).await;
         let stream = stream.map_err(|source| answer::judge(&url, &call, source))?;
         Ok(stream.map(move |event| event.map_err(|source| answer::judge(&url, &call, source))).boxed())
     }

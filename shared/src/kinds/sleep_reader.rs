@@ -63,8 +63,10 @@ impl RowObject<'_> {
     /// The switches by which it is asked to sleep: all of them, or, where others took back some, those that our sleep set
     /// and that are still set. Where the record says nothing that can be read, all that are set.
     fn asking(&self) -> Vec<&'static Switch> {
-        let (mut set, others): (Vec<_>, Vec<_>) = self.switches().partition(|one| one.is_set(self.value(one.at)));
-        if !set.is_empty() && !others.is_empty() {
+        let mut set: Vec<&'static Switch> = self.switches().collect();
+        let all = set.len();
+        set.retain(|one| one.is_set(self.value(one.at)));
+        if !set.is_empty() && set.len() < all {
             match self.recorded() {
                 None => set.clear(),
                 Some(Ok(before)) => set.retain(|one| before.get(one.at).is_some_and(|before| !one.is_set(before))),

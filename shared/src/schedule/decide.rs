@@ -154,13 +154,11 @@ fn by(facts: &Facts<'_>, edge: &Edge, next: &[Edge]) -> By {
     let has_begun = last.is_some_and(|last| last.pending.is_some() && last.at.0 == edge.at);
     let wake = next.iter().find(|edge| edge.power == Power::Running).map(|edge| edge.at);
     let is_short = |wake: &Timestamp| age(facts.now, *wake) < facts.timetable.minimum_sleep();
-    match wake.filter(|wake| edge.power == Power::Hibernating && !has_begun && is_short(wake)) {
-        Some(wake) => By::TooShort(wake),
-        None => {
-            let until = next.first().map_or_else(|| after(facts.now, OPEN), |edge| edge.at);
-            By::Rollout(facts.timetable.next_unchanged(facts.now).map_or(until, |begin| begin.min(until)))
-        }
+    if let Some(wake) = wake.filter(|wake| edge.power == Power::Hibernating && !has_begun && is_short(wake)) {
+        return By::TooShort(wake);
     }
+    let until = next.first().map_or_else(|| after(facts.now, OPEN), |edge| edge.at);
+    By::Rollout(facts.timetable.next_unchanged(facts.now).map_or(until, |begin| begin.min(until)))
 }
 
 /// The state that was asked for by hand. An `applyAt` that was written long after its time, such as from a file, is none.

@@ -105,27 +105,31 @@ async fn beside(shell: &Shell, machines: &Api<DynamicObject>, shoots: &Api<Dynam
     }
 }
 
-/// While a rollout waits after its canary, the owner of the other machine sets what the rollout would set.
+/// While a rollout waits for the first machine, the owner of the second one sets what the rollout would set.
 async fn leaves_what_its_owner_has_set(shell: &Shell, machines: &Api<DynamicObject>) -> Result<()> {
-    let created = shell.ok("vm --all --canary one --pause-after-canary --yes -o name").await?;
+    let created = shell.ok("vm --all --max-concurrency 1 --yes -o name").await?;
     let name = created.trim().rsplit('/').next().context("a name")?.to_owned();
     let rollouts: Api<PowerRollout> = Api::all(shell.client.clone());
     let status = async || anyhow::Ok(rollouts.get(&name).await?.status.unwrap_or_default());
-    eventually(SOON, "approval to be awaited", async || {
-        ensure!(status().await?.awaits_approval.is_some());
+    eventually(SOON, "the first machine to be started", async || {
+        ensure!(machines.get("one").await?.data["spec"]["runStrategy"] == "Halted");
         Ok(())
     })
     .await?;
+    // Field managers have whole seconds.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
     let own = json!({ "spec": { "runStrategy": "Always" } });
     machines.patch("two", &PatchParams::default(), &Patch::Merge(&own)).await?;
-    shell.ok(&format!("rollout resume {name}")).await?;
-    eventually(SOON, "the other machine to be left", async || {
+    let left = eventually(SOON, "the other machine to be left", async || {
         let status = status().await?;
         let two = status.targets.iter().find(|target| target.name == "two").context("two")?;
         ensure!(two.reason.contains("has changed it since"), "{two:?}");
         Ok(())
-    })
-    .await?;
+    });
+    tokio::select! {
+        ended = play(machines, of_machine) => ended?,
+        ended = left => ended?,
+    }
     let found = machines.get("two").await?;
     ensure!(found.data["spec"]["runStrategy"] == "Always", "{found:?}");
     shell.ok(&format!("rollout abort {name}")).await.map(drop)
@@ -199,10 +203,7 @@ async fn rollouts_put_virtual_machines_and_shoots_to_sleep_and_wake_them_as_they
         let woken = ended(&shoots).await?;
         ensure!(woken.iter().all(|found| found.data["spec"]["hibernation"]["enabled"] == false));
         ensure!(woken.iter().all(|found| found.annotations().contains_key("shoot.gardener.cloud/tasks")), "{woken:?}");
-        tokio::select! {
-            ended = play(&machines, of_machine) => ended,
-            ended = leaves_what_its_owner_has_set(&shell, &machines) => ended,
-        }
+        leaves_what_its_owner_has_set(&shell, &machines).await
     })
     .await
 }

@@ -55,7 +55,7 @@ fn of_targets(name: &str, claims: &str, row: &'static TargetKind) -> Vec<Value> 
 }
 
 /// Only the controller writes the claims of rollouts: the webhook has no entry for these kinds. A claim on an object that is
-/// created with it counts for nothing.
+/// created with it counts for nothing. A record, which a claim leaves behind, may go: a wake by `kubectl replace` drops it.
 fn policy_of_claims(name: &str, row: &TargetKind) -> Value {
     let mut policy = files::objects(&[files::WORKLOADS_POLICY]).swap_remove(0);
     policy["metadata"]["name"] = name.into();
@@ -63,8 +63,10 @@ fn policy_of_claims(name: &str, row: &TargetKind) -> Value {
     let by_the_controller = spec["matchConditions"][0]["expression"].as_str().unwrap_or_default();
     spec["matchConditions"] = json!([{ "name": "by-others", "expression": by_the_controller.replace("==", "!=") }]);
     spec["matchConstraints"]["resourceRules"] = json!([rule(row.kind.group, &[row.kind.plural], &["UPDATE"])]);
+    let removed = format!("!object.metadata.?annotations[?'{ROLLOUT}'].hasValue()");
+    let old = format!("oldObject.metadata.?annotations[?'{ROLLOUT}'].orValue('')");
     spec["validations"] = json!([{
-        "expression": not(&annotation_changes(ROLLOUT)),
+        "expression": format!("{}\n|| ({removed} && {old}.contains('\"ended\":'))", not(&annotation_changes(ROLLOUT))),
         "message": format!("metadata.annotations: {ROLLOUT} is written by the controller alone, not by hand (V10)"),
         "reason": "Forbidden",
     }]);

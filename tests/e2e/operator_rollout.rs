@@ -188,11 +188,16 @@ async fn rollouts_put_virtual_machines_and_shoots_to_sleep_and_wake_them_as_they
         }
         ensure!(ended(&shoots).await?.iter().all(|found| found.data["spec"]["hibernation"]["enabled"] == true));
         for objects in [&machines, &shoots] {
-            let forged = json!({ "metadata": { "annotations": { keys::ROLLOUT: null } } });
+            let forged = json!({ "metadata": { "annotations": { keys::ROLLOUT: "{}" } } });
             for one in objects.list(&ListParams::default()).await? {
                 let refused = objects.patch(&one.name_any(), &PatchParams::default(), &Patch::Merge(&forged)).await;
                 ensure!(refused.is_err_and(|error| error.to_string().contains("by the controller alone")), "{one:?}");
             }
+            // Whoever replaces an object as a whole drops the record.
+            let dropped = Patch::Merge(json!({ "metadata": { "annotations": { keys::ROLLOUT: null } } }));
+            let all = ListParams::default();
+            let first = objects.list(&all).await?.items.into_iter().next().context("an object")?.name_any();
+            objects.patch(&first, &PatchParams::default(), &dropped).await?;
         }
         for type_ in ["vm", "shoots.core.gardener.cloud"] {
             let line = format!("resume {type_} --all --max-concurrency 2 --yes --wait --timeout 3m");

@@ -44,7 +44,7 @@ pub(super) static SECRETS: Kind = Kind::namespaced("", &["v1"], "Secret", "secre
 static SERVICES: Kind = Kind::namespaced("", &["v1"], "Service", "services");
 static ENDPOINTS: Kind = Kind::namespaced("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices");
 
-/// Roles of programs, the policy that confines each, and whether nothing else does. A name that ends with a dash stands
+/// Roles of programs, the policy that confines each or the claims it writes, and whether nothing else does. A name that ends with a dash stands
 /// for all that begin with it.
 pub(super) const CONFINED: [(&str, &str, bool); 12] = [
     ("hibernate-controller", "hibernate-controller-hive", false),

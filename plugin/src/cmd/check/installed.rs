@@ -218,7 +218,11 @@ fn policies(facts: &Facts) -> CheckOutcome<'_> {
             (_, Some(binding)) if denies(binding) => continue,
             _ => "ValidatingAdmissionPolicyBinding (with Deny)",
         };
-        return facts.reinstall(&format!("{missing} {name} is missing: nothing confines ClusterRole {role}"));
+        let without = match name.strip_prefix("hibernate-claims-") {
+            Some(targets) => format!("whoever may update {targets} may write claims of rollouts"),
+            None => format!("nothing confines ClusterRole {role}"),
+        };
+        return facts.reinstall(&format!("{missing} {name} is missing: {without}"));
     }
     done(CheckResult::ok(format!("{} policies, each with its binding", policies.len())))
 }

@@ -1,5 +1,6 @@
 //! What can be set about certificates.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use shared::annotation::keys;
@@ -48,13 +49,19 @@ impl Managed {
         let Self { service, namespace, .. } = self;
         let dns = ["", ".svc", ".svc.cluster.local"].map(|suffix| format!("{service}.{namespace}{suffix}"));
         let mut names: Vec<String> = Vec::new();
-        for name in dns.into_iter().chain(self.sans.iter().cloned()) {
+        for name in dns.into_iter().chain(self.sans.iter().map(|name| as_certified(name))) {
             if !names.contains(&name) {
                 names.push(name);
             }
         }
         names
     }
+}
+
+/// A name as [`super::parse::Facts`] reads it from a certificate, where an IP address is its octets. A DNS name keeps
+/// its letters.
+fn as_certified(name: &str) -> String {
+    name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }
 
 #[cfg(test)]
@@ -80,7 +87,9 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_service_and_the_extra_ones_once() {
-        let flags = ["test", "--service=hook", "--san=127.0.0.1", "--san=hook.hibernate-system.svc"];
+        let sans = ["127.0.0.1", "hook.hibernate-system.svc", "FD00::1", "fd00:0:0:0:0:0:0:1", "Hook.Example"];
+        let flags = ["test", "--service=hook"].into_iter().map(str::to_owned);
+        let flags = flags.chain(sans.map(|name| format!("--san={name}")));
         let managed = Flags::try_parse_from(flags).unwrap().managed;
         assert_eq!(
             managed.names(),
@@ -88,7 +97,9 @@ mod tests {
                 "hook.hibernate-system",
                 "hook.hibernate-system.svc",
                 "hook.hibernate-system.svc.cluster.local",
-                "127.0.0.1"
+                "127.0.0.1",
+                "fd00::1",
+                "Hook.Example",
             ]
         );
     }

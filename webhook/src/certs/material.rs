@@ -3,7 +3,7 @@
 //! | row | found | done |
 //! |---|---|---|
 //! | C1 | nothing | begin: CA and leaf |
-//! | C2 | no CA with its key, or an expired one | begin again |
+//! | C2 | no CA with its key, or one that has expired or is not valid yet | begin again |
 //! | C3 | less than a third of the CA's lifetime left | new CA beside the old one, cross-signed by it; new leaf |
 //! | C4 | leaf unreadable, untrusted, with other names, or less than a third of its lifetime left | new leaf |
 //! | C5 | an expired CA in the bundle | drop it |
@@ -12,6 +12,9 @@
 //! No order has to be kept between the Secret and the caBundle of the configurations: a leaf of the new CA comes with
 //! the new CA's certificate signed by the old one, so that a client trusts it with the old bundle, with both, and with
 //! the new.
+//!
+//! A CA is not valid yet when the clock of the replica that made it was ahead. No leaf helps then: API servers check the
+//! CA's own time, too. The TLS library here does not, so that C4 does not see it.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +23,7 @@ use rustls::RootCertStore;
 
 use super::issue::{self, Authority};
 use super::options::Timing;
-use super::parse::{self, Block, Pair};
+use super::parse::{self, Block, Facts, Pair};
 
 /// The four texts in the Secret. It has no `Debug`, because two of them are keys.
 #[derive(Clone, PartialEq, Eq)]
@@ -53,6 +56,8 @@ pub(super) enum Step {
 /// Content that was read.
 pub(super) struct Material {
     authority: Authority,
+    /// What the CA's certificate says of itself.
+    facts: Facts,
     bundle: Vec<Block>,
     /// The leaf with its key, if they can be served.
     pair: Option<Pair>,
@@ -106,9 +111,10 @@ impl Material {
         let bundle = parse::blocks(&content.bundle).ok()?;
         let public_key = issue::public_key(&content.authority_key).ok()?;
         let own = bundle.iter().find(|block| block.facts.public_key == public_key)?;
-        let authority = Authority::from_pem(&own.pem, content.authority_key.clone(), own.facts.not_after).ok()?;
+        let facts = own.facts.clone();
+        let authority = Authority::from_pem(&own.pem, content.authority_key.clone(), facts.not_after).ok()?;
         let pair = parse::pair(content.chain.as_bytes(), content.key.as_bytes()).ok();
-        Some(Self { authority, bundle, pair, content })
+        Some(Self { authority, facts, bundle, pair, content })
     }
 
     /// Every CA that is to be trusted, PEM: what caBundle must be.
@@ -118,10 +124,10 @@ impl Material {
 
     /// The row that applies.
     pub(super) fn step(&self, wanted: &Wanted, now: Timestamp) -> Step {
-        if self.authority.not_after <= now {
+        if !self.facts.valid(now) {
             return Step::Begin; // C2
         }
-        if nearly_over(self.authority.not_after, wanted.timing.authority, now) {
+        if nearly_over(self.facts.not_after, wanted.timing.authority, now) {
             return Step::NewAuthority; // C3
         }
         if !self.leaf_will_do(wanted, now) {
@@ -195,7 +201,8 @@ mod tests {
 
     fn wanted() -> Wanted {
         let timing = Timing { authority: 30 * HOUR, leaf: 6 * HOUR, check: HOUR };
-        Wanted { names: vec!["hook.system.svc".to_owned(), "127.0.0.1".to_owned()], timing }
+        let names = ["hook.system.svc", "127.0.0.1", "fd00::1", "Hook.Example"];
+        Wanted { names: names.map(str::to_owned).into(), timing }
     }
 
     fn at(hours: u32) -> Timestamp {
@@ -227,7 +234,7 @@ mod tests {
         assert!(!trusts(&content.bundle, &content, at(7)));
         assert_eq!(next(&content, at(3)).0, Step::Nothing);
         let facts = parse::pair(content.chain.as_bytes(), content.key.as_bytes()).unwrap().leaf;
-        assert_eq!(facts.names, BTreeSet::from(["127.0.0.1".to_owned(), "hook.system.svc".to_owned()]));
+        assert_eq!(facts.names, wanted().names.into_iter().collect());
         assert_eq!(facts.not_after, at(6));
     }
 
@@ -311,6 +318,24 @@ mod tests {
         assert_eq!(next(&mixed, at(1)).0, Step::NewLeaf);
         let broken = Content { chain: "garbage".to_owned(), ..begun() };
         assert_eq!(next(&broken, at(1)).0, Step::NewLeaf);
+    }
+
+    /// A clock was ahead at the first start, or by so much that C3 applied. The leaf may be one by the right clock.
+    #[test]
+    fn an_authority_that_is_not_valid_yet_is_begun_again() {
+        let (step, rotated) = next(&begun(), at(21));
+        assert_eq!(step, Step::NewAuthority);
+        for ahead in [wanted().begin(at(10)).unwrap(), rotated] {
+            let renewed = Material::read(ahead.clone()).unwrap().after(&Step::NewLeaf, &wanted(), at(5)).unwrap();
+            for content in [ahead, renewed] {
+                let (step, after) = next(&content, at(5));
+                assert_eq!(step, Step::Begin);
+                assert!(trusts(&after.bundle, &after, at(5)));
+                assert_eq!(next(&after, at(5)).0, Step::Nothing);
+            }
+        }
+        let within_the_backdate = at(10) - Duration::from_mins(5);
+        assert_eq!(next(&wanted().begin(at(10)).unwrap(), within_the_backdate).0, Step::Nothing);
     }
 
     #[test]

@@ -30,6 +30,8 @@ const DAYS_LEFT: i64 = 7;
 enum Distrust {
     /// It ends before that time: when, if it is known.
     Expired(Option<Timestamp>),
+    /// It begins after that time: when, if it is known.
+    NotYet(Option<Timestamp>),
     /// Any other reason.
     Other(String),
 }
@@ -60,14 +62,19 @@ fn verify(bundle: &[u8], chain: &[u8], host: &str, at: Timestamp) -> Result<(), 
     let at = Duration::from_secs(u64::try_from(at.as_second()).unwrap_or_default());
     match verifier.verify_server_cert(&leaf, &chain, &name, &[], UnixTime::since_unix_epoch(at)) {
         Ok(_) => Ok(()),
-        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
-            let second = i64::try_from(not_after.as_secs()).ok();
-            Err(Distrust::Expired(second.and_then(|second| Timestamp::from_second(second).ok())))
-        }
-        Err(rustls::Error::InvalidCertificate(CertificateError::Expired)) => Err(Distrust::Expired(None)),
-        Err(rustls::Error::InvalidCertificate(error)) => Err(Distrust::Other(certificate(&error))),
+        Err(rustls::Error::InvalidCertificate(error)) => Err(match error {
+            CertificateError::ExpiredContext { not_after, .. } => Distrust::Expired(timestamp(not_after)),
+            CertificateError::Expired => Distrust::Expired(None),
+            CertificateError::NotValidYetContext { not_before, .. } => Distrust::NotYet(timestamp(not_before)),
+            CertificateError::NotValidYet => Distrust::NotYet(None),
+            error => Distrust::Other(certificate(&error)),
+        }),
         Err(error) => Err(other(&error)),
     }
+}
+
+fn timestamp(time: UnixTime) -> Option<Timestamp> {
+    Timestamp::from_second(i64::try_from(time.as_secs()).ok()?).ok()
 }
 
 /// The host that an entry's certificate must be for.
@@ -102,10 +109,23 @@ pub(super) fn ca_bundle(facts: &Facts) -> CheckOutcome<'_> {
     }
     for entry in rules.into_iter().flatten().flat_map(|rules| items(rules, "/webhooks")) {
         let bundle = bytes(entry.pointer("/clientConfig/caBundle"));
-        if let Err(Distrust::Other(why)) = verify(&bundle, &chain, &host(entry), facts.now) {
-            let name = text(entry, "/name");
-            let detail = format!("caBundle of {name} does not match the certificate in {secret}: {why}");
-            return done(CheckResult::failed(detail, restart));
+        match verify(&bundle, &chain, &host(entry), facts.now) {
+            // The check of the lifetime names it.
+            Ok(()) | Err(Distrust::Expired(_)) => {}
+            // A restart changes nothing, and once the clocks are right nothing is left to do.
+            Err(Distrust::NotYet(begin)) => {
+                let begin = begin.map(|begin| format!(" before {begin}")).unwrap_or_default();
+                let detail = format!(
+                    "the certificate in {secret} is not valid{begin}: the clock of a webhook was ahead, or this \
+                     machine's is behind; with the right time, a running webhook replaces it within a minute"
+                );
+                return done(CheckResult::failed(detail, ""));
+            }
+            Err(Distrust::Other(why)) => {
+                let name = text(entry, "/name");
+                let detail = format!("caBundle of {name} does not match the certificate in {secret}: {why}");
+                return done(CheckResult::failed(detail, restart));
+            }
         }
     }
     done(CheckResult::ok(format!("every rule trusts the certificate in {secret}")))
@@ -126,6 +146,6 @@ pub(super) fn lifetime(facts: &Facts) -> CheckOutcome<'_> {
             done(CheckResult::failed(detail, facts.restart(keys::WEBHOOK)))
         }
         // The check of the bundles names it.
-        Err(Distrust::Other(_)) => Ok(None),
+        Err(Distrust::NotYet(_) | Distrust::Other(_)) => Ok(None),
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use hub::error::HubError;
 use jiff::Timestamp;
+use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use shared::admission::policy::Deny;
 use shared::annotation::keys;
@@ -230,6 +231,39 @@ fn the_right_to_read_secrets_is_everywhere_or_in_each_namespace() {
 fn found(facts: &Facts, name: &str) -> CheckResult {
     let check = CHECKS.iter().find(|(known, _)| *known == name).unwrap().1;
     check(facts).unwrap().unwrap()
+}
+
+/// For the Service in the default namespace, by itself, valid from 2026-11-30T23:35:09Z for a hundred years.
+const CERTIFICATE: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBazCCARGgAwIBAgIBATAKBggqhkjOPQQDAjAMMQowCAYDVQQDDAF4MCAXDTI2
+MTEzMDIzMzUwOVoYDzIxMjYxMTA2MjMzNTA5WjAMMQowCAYDVQQDDAF4MFkwEwYH
+KoZIzj0CAQYIKoZIzj0DAQcDQgAEU/HYNiTfJUGD5MClS4ksBtBHZRl8aP9ZnH4v
+x3rtL1cBPg2vQ6UGjZqpvXCdzqk1ek+dEVu+2hjHGhc3+/yahaNiMGAwDAYDVR0T
+AQH/BAIwADAxBgNVHREEKjAogiZoaWJlcm5hdGUtd2ViaG9vay5oaWJlcm5hdGUt
+c3lzdGVtLnN2YzAdBgNVHQ4EFgQUM48C89g/QiJQRahoVosp+r/pNgcwCgYIKoZI
+zj0EAwIDSAAwRQIhAIIhlkexydaXwY0OA4KKmo/Uh2PpLz6OWPV4kuiYbr1oAiBs
+t1x14AoHQ2LdWEaAnqt4RIlOg8DU22trxp7k766dKA==
+-----END CERTIFICATE-----
+";
+
+/// The clock of the replica that made it was ahead.
+#[test]
+fn a_certificate_that_is_not_valid_yet_needs_no_restart() {
+    let pem = ByteString(CERTIFICATE.as_bytes().to_vec());
+    let service = json!({ "name": keys::WEBHOOK, "namespace": keys::NAMESPACE });
+    let entry = json!({ "name": "a.hibernate.sh", "clientConfig": { "service": service, "caBundle": pem } });
+    let rules = || Ok(Some(json!({ "webhooks": [entry] })));
+    let mut facts = facts(&json!(2), &json!([]));
+    (facts.service, facts.rules) = (Ok(Some(json!({}))), [rules(), rules()]);
+    facts.secret = Ok(Some(json!({ "data": { "tls.crt": pem, "ca.crt": pem } })));
+    let early = found(&facts, "webhook-ca-bundle");
+    assert!(early.detail.contains("is not valid before 2026-11-30T23:35:09Z"), "{early:?}");
+    assert_eq!((early.status, early.commands.len()), (Failed, 0));
+    facts.now = "2027-01-01T00:00:00Z".parse().unwrap();
+    for name in ["webhook-ca-bundle", "webhook-certificate"] {
+        assert_eq!(found(&facts, name).status, Fine, "{name}");
+    }
 }
 
 #[test]

@@ -23,13 +23,13 @@ pub struct Health {
     pub fdb: Arc<Clusters>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
-    /// The webhook is not ready after it is asked to stop.
-    pub stop: CancellationToken,
+    /// The webhook is not ready after it is asked to stop, although its ports still serve.
+    pub stopping: CancellationToken,
 }
 
 impl Health {
     fn ready(&self) -> (StatusCode, String) {
-        if self.stop.is_cancelled() {
+        if self.stopping.is_cancelled() {
             return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
         }
         if let Err(missing) = self.certificates.ready() {
@@ -53,14 +53,13 @@ pub fn router(health: Health) -> Router {
         .route("/metrics", get(move || async move { (text, counted.text()) }))
 }
 
-/// Serves until the webhook is asked to stop. The limits are separate from those of the HTTPS port, so that probes and
+/// Serves until the port is asked to stop. The limits are separate from those of the HTTPS port, so that probes and
 /// scrapes still get through when other clients hold many connections.
 ///
 /// The listener must be non-blocking.
 ///
 /// # Errors
 /// When the listener cannot be used.
-pub async fn serve(listener: TcpListener, health: Health) -> std::io::Result<()> {
-    let stop = health.stop.clone();
+pub async fn serve(listener: TcpListener, health: Health, stop: CancellationToken) -> std::io::Result<()> {
     server::plain(listener, router(health), ConnectionMetrics::default(), stop).await
 }

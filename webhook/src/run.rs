@@ -58,18 +58,19 @@ pub enum RunError {
     },
 }
 
-/// Serves until SIGTERM or SIGINT: says that it is no longer ready, finishes what has begun, and ends.
+/// Serves until SIGTERM or SIGINT: says that it is no longer ready, serves on while API servers may still dial it,
+/// finishes what has begun, and ends.
 ///
 /// # Errors
 /// When a port, the certificate or the signals cannot be had.
 pub async fn run(args: Args) -> Result<(), RunError> {
-    let stop = CancellationToken::new();
+    let (stopping, stop) = (CancellationToken::new(), CancellationToken::new());
     let metrics = Arc::new(Metrics::default());
     let (settings, limits) = (args.settings(), args.limits());
     let fdb = Arc::new(fdb::Clusters::new(settings.minimum_suspension));
     let webhook = Arc::new(Webhook::new(settings, Arc::clone(&metrics), Arc::clone(&fdb)));
     let ((https, https_at), (admin, admin_at)) = (listener(args.listen)?, listener(args.listen_plain)?);
-    tokio::spawn(stop_on_signal(stop.clone())?);
+    tokio::spawn(stop_on_signal(args.shutdown_delay_duration, stopping.clone(), stop.clone())?);
     let clients = args.client_ca.map(ClientCa::read).transpose().map_err(RunError::Certificate)?;
     let measured = metrics.certificate.clone();
     let certificates = certificates(&args.certificate, clients.as_ref(), measured).await?;
@@ -78,8 +79,8 @@ pub async fn run(args: Args) -> Result<(), RunError> {
     }
     tokio::spawn(clusters(args.certificate.kubeconfig, Arc::clone(&fdb)));
 
-    let health = Health { certificates: certificates.clone(), fdb, metrics, stop: stop.clone() };
-    let admin = tokio::spawn(admin_server::serve(admin, health));
+    let health = Health { certificates: certificates.clone(), fdb, metrics, stopping };
+    let admin = tokio::spawn(admin_server::serve(admin, health, stop.clone()));
     tracing::info!(https = %https_at, plain = %admin_at, "serving");
     let served = server::listen(https, certificates.tls(), webhook, limits, stop.clone()).await;
     stop.cancel();
@@ -146,16 +147,24 @@ fn listener(address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError> 
     Ok((socket, address))
 }
 
-/// Stops once SIGTERM or SIGINT arrives; both are caught from now on.
-fn stop_on_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>, RunError> {
+/// Once SIGTERM or SIGINT arrives, it is `stopping` at once, and the ports are asked to `stop`, after SIGTERM with a
+/// delay: the kubelet sends it while the Pod is being removed from the Service. Both are caught from now on.
+fn stop_on_signal(
+    delay: Duration,
+    stopping: CancellationToken,
+    stop: CancellationToken,
+) -> Result<impl Future<Output = ()>, RunError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(RunError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(RunError::Signals)?;
     Ok(async move {
-        let signal = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
+        let (signal, delay) = tokio::select! {
+            _ = terminate.recv() => ("SIGTERM", delay),
+            // From a terminal, where no Service leads to it.
+            _ = interrupt.recv() => ("SIGINT", Duration::ZERO),
         };
-        tracing::info!(signal, "stopping");
+        stopping.cancel();
+        tracing::info!(signal, ?delay, "stopping");
+        tokio::time::sleep(delay).await;
         stop.cancel();
     })
 }

@@ -39,6 +39,7 @@ fn program() -> Command {
         "--listen=127.0.0.1:0",
         "--listen-plain=127.0.0.1:0",
         "--log-format=json",
+        "--shutdown-delay-duration=0s",
     ]);
     program
 }
@@ -153,6 +154,20 @@ async fn the_plain_port_tells_how_it_is() -> Result<()> {
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
+    Ok(())
+}
+
+/// SIGTERM and the removal from the Service are concurrent: an API server that dials meanwhile is answered.
+#[tokio::test]
+async fn after_sigterm_it_is_not_ready_and_still_serves_new_connections() -> Result<()> {
+    let mut server = start_with(tempfile::tempdir()?, &["--shutdown-delay-duration=2s".to_owned()]).await?;
+    server.terminate()?;
+    while !server.log.next_line().await?.context("it ended at once")?.contains("stopping") {}
+    assert_eq!(server.plain("/readyz").await?, (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned()));
+    assert_eq!(server.plain("/healthz").await?.0, StatusCode::OK, "a Pod that is not alive is killed");
+    assert_eq!(ask_with(&server, None).await?, StatusCode::OK);
+    let status = tokio::time::timeout(Duration::from_secs(10), server.child.wait()).await??;
+    assert_eq!(status.code(), Some(0));
     Ok(())
 }
 

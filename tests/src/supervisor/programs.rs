@@ -241,5 +241,6 @@ fn webhook_arguments(command: &mut Command, ports: Ports) {
     command
         .args(["--listen", &format!("127.0.0.1:{}", ports.main)])
         .args(["--listen-plain", &format!("127.0.0.1:{}", ports.plain)])
-        .args(["--san", "127.0.0.1"]);
+        .args(["--san", "127.0.0.1"])
+        .args(["--shutdown-delay-duration", "0s"]); // no Service leads to it
 }

@@ -35,9 +35,10 @@ fn is_left_over(facts: &Facts<'_>, at: Timestamp) -> bool {
     at <= facts.now && !is_requested_with(facts, at)
 }
 
-/// Whether the stamp of this sleep, which is newer than the last wake, is from before this scheduled wake.
+/// Whether the stamp of this sleep, which is newer than the last wake, is from before this scheduled wake. After a pause
+/// R's transition is that of the pause, and says nothing about a wake.
 fn is_requested_with(facts: &Facts<'_>, at: Timestamp) -> bool {
-    let awake = facts.cluster.changed_at(READY);
+    let awake = facts.cluster.changed_at(READY).filter(|_| facts.cluster.reason(READY) != reason::PAUSED);
     let requested = facts.cluster.moment(keys::REQUESTED_AT);
     requested.is_some_and(|requested| awake.is_none_or(|awake| requested >= awake) && requested <= at)
 }

@@ -254,6 +254,8 @@ fn a_scheduled_wake_from_an_earlier_sleep_is_ignored_and_reported() {
     let requested_at = |cluster, seconds: i64| annotated(cluster, keys::REQUESTED_AT, &at(seconds).to_string());
     let mut begins = awake_since(HOUR);
     begins.spec.power_state = Some("Hibernating".to_owned());
+    // A pause that began a minute ago is over.
+    let paused = noted(cluster("Hibernating"), ("Unknown", reason::PAUSED), ("Unknown", reason::PAUSED));
     for (case, cluster, wakes, ignored) in [
         ("from before this sleep", wake_at(asleep_since(HOUR), -2 * HOUR), false, true),
         ("from within this sleep", wake_at(asleep_since(2 * HOUR), -HOUR), true, false),
@@ -261,12 +263,21 @@ fn a_scheduled_wake_from_an_earlier_sleep_is_ignored_and_reported() {
         ("the sleep has not begun", wake_at(begins.clone(), -1), false, true),
         ("requested with this sleep, which was held up", requested_at(wake_at(begins.clone(), -1), -60), true, false),
         ("the request is of an earlier sleep", requested_at(wake_at(begins, -1), -2 * HOUR), false, true),
+        ("due during a pause", requested_at(wake_at(paused.clone(), -30), -2 * HOUR), true, false),
+        ("due before a pause", requested_at(wake_at(paused.clone(), -HOUR), -2 * HOUR), true, false),
+        ("from before the sleep that was paused", requested_at(wake_at(paused.clone(), -HOUR), -30), false, true),
     ] {
         let plan = decide(&facts(&cluster).machines_are(&[Stopped]));
         let wake = matches!(plan.actions.as_slice(), [Action::SetPowerState(Power::Running, _)]);
         let reported = plan.notice.is_some_and(|notice| notice.reason == "WakeAtIgnored");
         assert_eq!((wake, reported), (wakes, ignored), "{case}");
     }
+    // The first status after a pause moves R's transition, which is no reason to ignore a later wake.
+    let paused = requested_at(wake_at(paused, 1), -2 * HOUR);
+    let plan = decide(&facts(&paused).machines_are(&[Stopped]));
+    let asleep = patched(&paused, &plan.status.unwrap().patch(&paused, at(0)).unwrap());
+    let plan = decide(&Facts { now: at(1), ..facts(&asleep).machines_are(&[Stopped]) });
+    assert!(matches!(plan.actions.as_slice(), [Action::SetPowerState(Power::Running, _)]), "{plan:?}");
 }
 
 #[test]

@@ -315,6 +315,7 @@ fn out_of_sleep_machines() {
         ("a straggler is told again", &starting, &[Stopped, Running], vec![start(&["i-0"])], "WaitingForMachines"),
         ("after a failure", &failed, &[Stopped, Running], vec![start(&["i-0"])], "WaitingForMachines"),
         ("somebody stopped one", &awake, &[Stopped, Running], vec![start(&["i-0"])], "WaitingForMachines"),
+        ("and is stopping another", &awake, &[Stopping, Stopped], vec![start(&["i-1"])], "WaitingForMachines"),
         ("nothing there", &starting, &[], vec![], "FailedToStartMachines"),
         ("steady", &awake, &[Running, Running], vec![], reason::RUNNING),
         ("an autoscaler has made one", &awake, &[Running, Pending], vec![], reason::RUNNING),
@@ -326,6 +327,9 @@ fn out_of_sleep_machines() {
         let expected = ("ResumingOrRunning", power_state, power_state);
         assert_eq!((plan.actions.clone(), says(&plan)), (actions, expected), "{case}");
     }
+    let plan = decide(&facts(&awake).machines_are(&[Stopping, Running, Pending]));
+    let soon = Requeue::After(Duration::from_secs(10));
+    assert_eq!((plan.actions.len(), plan.status, plan.requeue), (0, None, soon), "GCP says so of deleted ones");
     let plan = decide(&facts(&starting).machines_are(&[Pending, Stopping, Running]));
     assert_eq!(
         message(&plan),

@@ -29,6 +29,9 @@ const NODES_REPORT_DELAY: Duration = Duration::from_millis(900);
 /// How long after a wake certificate requests are approved. Kubelets request serving certificates last.
 const CSR_APPROVAL_PERIOD: Duration = Duration::from_mins(10);
 
+/// How soon a cluster that is awake is looked at again while a machine of it is on its way down.
+const STOPPING_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Greatest age of the inventory while Nodes and operators are awaited, once all instances ran in this wake.
 const MACHINES_MAX_AGE: Duration = Duration::from_secs(20);
 
@@ -107,6 +110,10 @@ pub(super) fn decide(facts: &Facts<'_>) -> Plan {
     };
     let wake = Wake::of(facts, machines, step);
     let plan = match step {
+        // Some clouds call a machine stopping that is being deleted: the next list tells.
+        Step::Awake if wake.stays_awake() && !machines.in_state(&[Stopping]).is_empty() => {
+            Plan::default().requeued(STOPPING_INTERVAL)
+        }
         Step::Awake if wake.stays_awake() => wake.awake(),
         Step::Begin => {
             let notice = missing_cluster_sync(facts);
@@ -141,7 +148,7 @@ impl<'a> Wake<'a> {
     /// was started here is awaited, and one that its driver has to move is moved.
     fn stays_awake(&self) -> bool {
         !self.machines.instances.iter().any(|i| i.due)
-            && self.machines.in_state(&[Stopped, Stopping, Halted]).is_empty()
+            && self.machines.in_state(&[Stopped, Halted]).is_empty()
             && (self.machines_run() || !has_started(self.facts))
     }
 

@@ -30,6 +30,7 @@ pub async fn facts<'a>(
         identity_taken,
         machines: None,
         unknown_for: Duration::ZERO,
+        empty_for: Duration::ZERO,
         stopped: state.stopped,
         tried: state.tried.clone(),
         failed_lists: state.failed_lists,
@@ -44,7 +45,7 @@ pub async fn facts<'a>(
         match need {
             Need::Machines(max_age) => {
                 facts.machines = Some(machines(hive, cluster, state, max_age).await);
-                facts.unknown_for = state.unknown_for();
+                (facts.unknown_for, facts.empty_for) = (state.unknown_for(), state.empty_for());
                 facts.stopped = state.stopped;
             }
             Need::Spoke => facts.spoke = Some(Box::pin(spokes::observe(hive, cluster, state)).await),

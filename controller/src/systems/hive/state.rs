@@ -66,6 +66,8 @@ pub struct TargetState {
     machines: Option<(Instant, Inventory)>,
     /// Since when each list has had machines of unknown state.
     unknown_since: Option<Instant>,
+    /// Since when each list has been empty.
+    empty_since: Option<Instant>,
     /// How long lists have shown all of them stopped.
     pub stopped: Seen,
     /// Until when an abandoned call may still move its machines.
@@ -143,16 +145,20 @@ impl TargetState {
 
     /// Keeps a list of machines. `steady`: how often those of a sleeping cluster are listed.
     pub fn saw_machines(&mut self, machines: &Inventory, steady: Duration) {
-        let now = Instant::now();
-        self.machines = Some((now, machines.clone()));
+        self.machines = Some((Instant::now(), machines.clone()));
         self.stopped.observe(machines.all(Stopped), clock::now(), steady);
-        let is_known = machines.unknown().is_empty();
-        self.unknown_since = (!is_known).then(|| self.unknown_since.unwrap_or(now));
+        self.unknown_since = since(self.unknown_since, !machines.unknown().is_empty());
+        self.empty_since = since(self.empty_since, machines.instances.is_empty());
     }
 
     /// For how long each list has had machines of unknown state.
     pub fn unknown_for(&self) -> Duration {
-        self.unknown_since.map_or(Duration::ZERO, |since| since.elapsed())
+        lasted(self.unknown_since)
+    }
+
+    /// For how long each list has been empty.
+    pub fn empty_for(&self) -> Duration {
+        lasted(self.empty_since)
     }
 
     /// A call to the cloud failed. If that was for want of rights, `version` is asked which version of the Secret gave
@@ -199,6 +205,15 @@ impl TargetState {
     pub fn until_next(&self, pause: Duration) -> Duration {
         if self.refused.is_some() { pause.min(SECRET_PERIOD) } else { pause }
     }
+}
+
+/// Since when it is so, if it is.
+fn since(before: Option<Instant>, is_so: bool) -> Option<Instant> {
+    is_so.then(|| before.unwrap_or_else(Instant::now))
+}
+
+fn lasted(since: Option<Instant>) -> Duration {
+    since.map_or(Duration::ZERO, |since| since.elapsed())
 }
 
 fn lacks_rights(kind: CloudErrorKind) -> bool {

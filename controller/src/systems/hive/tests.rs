@@ -23,8 +23,11 @@ use super::*;
 use crate::args::Args;
 use crate::runtime::testing::MemoryHub;
 
+mod steady;
+
 const CLUSTERS: &str = "/apis/hive.openshift.io/v1/namespaces/";
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/aws";
+const LONG_AGO: &str = "2025-01-01T00:00:00Z";
 const CLUSTER: &str = "/apis/hive.openshift.io/v1/namespaces/ns/clusterdeployments/demo";
 
 /// A cloud with one machine, which may refuse what it is asked for.
@@ -37,6 +40,8 @@ struct Cloud {
     stopped: AtomicBool,
     /// Whether there are two machines, which take 19 and 21 s to stop.
     slow: AtomicBool,
+    /// Whether it shows no machines, as to a key of another account.
+    empty: AtomicBool,
     /// Times that its machines were listed.
     lists: AtomicUsize,
     /// Whether each start is accepted, and the machine stops again.
@@ -89,7 +94,9 @@ impl Driver for Shared {
         let stopped = self.0.stopped.load(Ordering::Relaxed);
         let state = if stopped { InstanceState::Stopped } else { InstanceState::Running };
         let instance = |id: &str, state| Instance { control_plane: true, ..Instance::new(id, state) };
-        let instances = if self.0.slow.load(Ordering::Relaxed) {
+        let instances = if self.0.empty.load(Ordering::Relaxed) {
+            vec![]
+        } else if self.0.slow.load(Ordering::Relaxed) {
             let since = self.0.moves().first().map(|moved| moved.elapsed().as_secs());
             let state = |takes| match since {
                 None => InstanceState::Running,
@@ -156,6 +163,21 @@ fn to_sleep(annotations: &Value) -> Value {
             "platform": {"aws": {"region": "r", "credentialsSecretRef": {"name": "aws"}}},
         },
     })
+}
+
+/// A cluster that runs since long ago.
+fn running() -> Value {
+    let condition = |type_: &str, status: &str, reason: &str| {
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": "",
+            "lastProbeTime": LONG_AGO, "lastTransitionTime": LONG_AGO,
+        })
+    };
+    let conditions = [condition("Hibernating", "False", "ResumingOrRunning"), condition("Ready", "True", "Running")];
+    let mut running = to_sleep(&json!({}));
+    running["spec"]["powerState"] = json!("Running");
+    running["status"] = json!({ "powerState": "Running", "conditions": conditions });
+    running
 }
 
 /// The controller at work on what the hub has.
@@ -279,18 +301,7 @@ async fn a_machine_that_the_cloud_stops_after_each_start_is_named_with_the_reaso
 #[tokio::test(start_paused = true)]
 async fn a_resume_of_a_running_cluster_has_its_machines_checked_at_once() {
     let (hub, cloud) = (MemoryHub::default(), Arc::new(Cloud::default()));
-    let long_ago = "2025-01-01T00:00:00Z";
-    let condition = |type_: &str, status: &str, reason: &str| {
-        json!({
-            "type": type_, "status": status, "reason": reason, "message": "",
-            "lastProbeTime": long_ago, "lastTransitionTime": long_ago,
-        })
-    };
-    let conditions = [condition("Hibernating", "False", "ResumingOrRunning"), condition("Ready", "True", "Running")];
-    let mut running = to_sleep(&json!({}));
-    running["spec"]["powerState"] = json!("Running");
-    running["status"] = json!({ "powerState": "Running", "conditions": conditions });
-    hub.put(CLUSTER, running);
+    hub.put(CLUSTER, running());
     let (hub, work) = at_work(hub, &cloud);
     sleep(Duration::from_mins(1)).await;
     cloud.stopped.store(true, Ordering::Relaxed);

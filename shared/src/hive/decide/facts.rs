@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::plan::Plan;
+use super::plan::{Notice, Plan};
 use crate::cloud::CloudErrorKind::{self, Capacity, NotLeader, Throttled, Unavailable};
 use crate::cloud::{CloudError, InstanceState, Inventory, Refusal, Verb};
 use crate::duration::age;
+use crate::finding::code::NO_INSTANCES;
 use crate::hive::api::ClusterDeployment;
 use crate::hive::conditions::{HIBERNATING, PowerStatus, READY, reason};
 use crate::hive::identity::Older;
@@ -18,7 +19,8 @@ use crate::spoke::{Spoke, SpokeError, Upgrade};
 /// An attempt that is further in the future than this has a wrong timestamp.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5);
 
-/// Number of consecutive failed lists after which a steady cluster reports them.
+/// Number of consecutive failed lists after which a steady cluster reports them, and of steady periods after which one
+/// without machines is no longer where it was.
 const TRANSIENT_FAILURE_THRESHOLD: u32 = 3;
 
 /// The observed state of one reconcile. Plain data: no client, no clock.
@@ -36,6 +38,8 @@ pub struct Facts<'a> {
     pub machines: Option<Result<Inventory, CloudError>>,
     /// For how long the cloud has said of some machine, list after list, neither that it runs nor that it does not.
     pub unknown_for: Duration,
+    /// For how long the cloud has listed, list after list, no machine at all.
+    pub empty_for: Duration,
     /// How long lists have shown all machines stopped.
     pub stopped: Seen,
     /// The last start or stop that this process tried on this cluster.
@@ -74,12 +78,16 @@ impl Facts<'_> {
             Power::Hibernating => HIBERNATING,
             Power::Running => READY,
         });
-        let (status, wait) = match &self.machines {
+        let (status, wait, notice) = match &self.machines {
             None => return Err(Box::default()),
             Some(Ok(machines)) if !machines.instances.is_empty() => return Ok(machines),
             Some(Ok(machines)) => {
                 let message = machines.profile.nothing_matches();
-                (failed(&message).awaiting("NoInstances", message), backoff(CloudErrorKind::Invalid, 3))
+                // A valid key of another account shows the same: a steady cluster keeps its status for a while.
+                let stays = there && self.empty_for < self.settings.steady.saturating_mul(TRANSIENT_FAILURE_THRESHOLD);
+                let status = if stays { PowerStatus::default() } else { failed(&message) };
+                let notice = stays.then(|| Notice::warning(NO_INSTANCES, message.clone()));
+                (status.awaiting(NO_INSTANCES, message), backoff(CloudErrorKind::Invalid, 3), notice)
             }
             Some(Err(error)) => {
                 let wait = backoff(error.kind, self.failed_lists + 1);
@@ -90,10 +98,10 @@ impl Facts<'_> {
                 let ignored = there && passing && self.failed_lists < TRANSIENT_FAILURE_THRESHOLD;
                 let why = reason::delay(error.kind).unwrap_or("CloudFailing");
                 let status = if ignored { status } else { status.awaiting(why, &error.message) };
-                (status, wait)
+                (status, wait, None)
             }
         };
-        Err(Box::new(Plan::report(status).requeued(wait)))
+        Err(Box::new(Plan { notice, ..Plan::report(status).requeued(wait) }))
     }
 
     /// Whether single machines were refused when `verb` was tried last.

@@ -118,6 +118,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         preflight_age: Some(Duration::ZERO),
         machines: None,
         unknown_for: Duration::MAX,
+        empty_for: Duration::ZERO,
         stopped: Seen::default(),
         tried: None,
         failed_lists: 0,

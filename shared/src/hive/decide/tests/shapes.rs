@@ -40,6 +40,26 @@ fn nothing_found_is_an_error_unless_a_record_says_that_it_was_deleted_on_purpose
     assert_eq!(says(&decide(&recreated(&waking, vec![]))).2, "FailedToStartMachines");
 }
 
+/// A valid key of another account shows no machines either.
+#[test]
+fn who_is_where_it_should_be_stays_there_while_nothing_is_found_for_less_than_three_steady_periods() {
+    let (asleep, awake) = (asleep(("True", reason::HIBERNATING)), waking(("True", reason::RUNNING)));
+    for (cluster, minutes, power_state) in [
+        (&asleep, 0, ""),
+        (&asleep, 29, ""),
+        (&asleep, 30, reason::FAILED_TO_STOP),
+        (&awake, 0, ""),
+        (&awake, 29, ""),
+        (&awake, 30, "FailedToStartMachines"),
+    ] {
+        let plan = decide(&Facts { empty_for: Duration::from_mins(minutes), ..facts(cluster).machines_are(&[]) });
+        assert_eq!((says(&plan).2, progress(&plan).0), (power_state, "NoInstances"), "after {minutes} minutes");
+        assert_eq!(plan.requeue, Requeue::After(Duration::from_secs(40)));
+        let is_noticed = plan.notice.is_some_and(|notice| notice.warning && notice.reason == "NoInstances");
+        assert_eq!(is_noticed, power_state.is_empty(), "after {minutes} minutes");
+    }
+}
+
 #[test]
 fn steps_in_the_middle_go_either_way() {
     let sleeping = asleep(("False", "WaitingForMachinesToStop"));

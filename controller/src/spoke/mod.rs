@@ -83,7 +83,7 @@ impl From<&Runtime> for Threads {
     }
 }
 
-/// Asks the spoke whether it is being upgraded. One that cannot be asked is not kept awake for that.
+/// Asks the spoke whether it is being upgraded.
 pub async fn upgrade(client: &SpokeClient) -> Upgrade {
     match slot::outside(tokio::time::timeout(ANSWER_TIMEOUT, client.get::<ClusterVersion>("version"))).await {
         Ok(Ok(version)) => {
@@ -91,6 +91,8 @@ pub async fn upgrade(client: &SpokeClient) -> Upgrade {
             version.status.progressing().map_or(Upgrade::Idle, |found| Upgrade::Progressing(message(found)))
         }
         Ok(Err(error)) if is_not_there(&error) => Upgrade::Idle,
-        Ok(Err(_)) | Err(_) => Upgrade::Unknown,
+        Ok(Err(_)) | Err(_) => {
+            Upgrade::Unknown("its API server does not answer: a sleep could interrupt an upgrade".to_owned())
+        }
     }
 }

@@ -60,6 +60,6 @@ pub enum Upgrade {
     Idle,
     /// In the spoke's words.
     Progressing(String),
-    /// The spoke could not be observed.
-    Unknown,
+    /// The spoke could not be observed, and why.
+    Unknown(String),
 }

@@ -37,6 +37,7 @@ pub async fn facts<'a>(
         spoke: None,
         connected_for: None,
         upgrade: None,
+        upgrade_unknown_for: Duration::ZERO,
         preflight_age: state.preflight_age(),
         settings: hive.settings,
         now: clock::now(),
@@ -49,9 +50,16 @@ pub async fn facts<'a>(
                 facts.stopped = state.stopped;
             }
             Need::Spoke => facts.spoke = Some(Box::pin(spokes::observe(hive, cluster, state)).await),
-            Need::Upgrade => facts.upgrade = Some(Box::pin(spokes::upgrade(hive, cluster)).await),
+            Need::Upgrade => {
+                let said = Box::pin(spokes::upgrade(&hive.handle.hub, &hive.network, cluster)).await;
+                state.saw_upgrade(Some(&said));
+                (facts.upgrade, facts.upgrade_unknown_for) = (Some(said), state.upgrade_unknown_for());
+            }
         }
         facts.now = clock::now();
+    }
+    if facts.upgrade.is_none() {
+        state.saw_upgrade(None);
     }
     facts.connected_for = state.spoke.as_ref().map(|connection| connection.opened.elapsed());
     facts

@@ -74,10 +74,14 @@ pub async fn keep(hive: &Hive, facts: &Facts<'_>, cluster: &ClusterDeployment, s
 }
 
 /// Asks a spoke that is awake whether it is being upgraded.
-pub async fn upgrade(hive: &Hive, cluster: &ClusterDeployment) -> Upgrade {
-    match client(&hive.handle.hub, &hive.network, cluster).await {
-        Ok((client, _)) => spoke::upgrade(&client).await,
-        Err(_) => Upgrade::Unknown,
+///
+/// # Errors
+/// The hub did not give the kubeconfig: that says nothing about the cluster.
+pub async fn upgrade(hub: &Hub, network: &Network, cluster: &ClusterDeployment) -> Result<Upgrade, SpokeError> {
+    match client(hub, network, cluster).await {
+        Ok((client, _)) => Ok(spoke::upgrade(&client).await),
+        Err(error @ SpokeError::Failed(_)) => Err(error),
+        Err(error) => Ok(Upgrade::Unknown(sanitize_chain(&error))),
     }
 }
 
@@ -202,16 +206,10 @@ fn active_url(cluster: &ClusterDeployment) -> Option<&str> {
 
 impl Member for ClusterDeployment {
     async fn objection(&self, hub: &Hub, network: &Network) -> Verdict {
-        let client = match client(hub, network, self).await {
-            Ok((client, _)) => client,
-            // The hub did not give the kubeconfig: that says nothing about the cluster.
-            Err(error @ SpokeError::Failed(_)) => return Err(error),
-            Err(error) => return Ok(Some(sanitize_chain(&error))),
-        };
-        Ok(match spoke::upgrade(&client).await {
+        Ok(match upgrade(hub, network, self).await? {
             Upgrade::Idle => None,
             Upgrade::Progressing(what) => Some(format!("it is being upgraded: {what}")),
-            Upgrade::Unknown => Some("its API server does not answer: a sleep could interrupt an upgrade".to_owned()),
+            Upgrade::Unknown(why) => Some(why),
         })
     }
 }

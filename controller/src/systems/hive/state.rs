@@ -12,6 +12,7 @@ use shared::hive::decide::{LastAttempt, SyncSetState};
 use shared::hive::identity::Older;
 use shared::hive::preflight::SpokePreflight;
 use shared::savings::ledger::Seen;
+use shared::spoke::{SpokeError, Upgrade};
 use tokio::time::Instant;
 
 use super::conflict_detector::{ConflictDetector, power_hash};
@@ -68,6 +69,8 @@ pub struct TargetState {
     unknown_since: Option<Instant>,
     /// Since when each list has been empty.
     empty_since: Option<Instant>,
+    /// Since when its spoke has left unknown whether it is being upgraded.
+    upgrade_unknown_since: Option<Instant>,
     /// How long lists have shown all of them stopped.
     pub stopped: Seen,
     /// Until when an abandoned call may still move its machines.
@@ -161,6 +164,21 @@ impl TargetState {
         lasted(self.empty_since)
     }
 
+    /// Keeps what the spoke said of an upgrade. A failure of the hub changes nothing; if nobody asked, what was unknown
+    /// before does not count later.
+    pub fn saw_upgrade(&mut self, said: Option<&Result<Upgrade, SpokeError>>) {
+        self.upgrade_unknown_since = match said {
+            Some(Err(_)) => self.upgrade_unknown_since,
+            Some(Ok(upgrade)) => since(self.upgrade_unknown_since, matches!(upgrade, Upgrade::Unknown(_))),
+            None => None,
+        };
+    }
+
+    /// For how long each answer has left it unknown whether the spoke is being upgraded.
+    pub fn upgrade_unknown_for(&self) -> Duration {
+        lasted(self.upgrade_unknown_since)
+    }
+
     /// A call to the cloud failed. If that was for want of rights, `version` is asked which version of the Secret gave
     /// them.
     pub fn doubt(&mut self, error: &CloudError, version: impl FnOnce() -> Option<String>) {
@@ -239,5 +257,25 @@ mod tests {
         assert_eq!(state.remaining_rest(&cluster, SyncSetState::Applied, Some(&Older::Elsewhere)), None);
         state.failed(false);
         assert_eq!(state.remaining_rest(&cluster, SyncSetState::Applied, None), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upgrade_is_unknown_for_as_long_as_the_spoke_is_asked_and_does_not_say() {
+        let silent = || Some(Ok(Upgrade::Unknown("silent".to_owned())));
+        let mut state = TargetState::default();
+        for (case, said, minutes) in [
+            ("silent", silent(), 0),
+            ("still silent", silent(), 5),
+            ("the hub says nothing about it", Some(Err(SpokeError::Failed("503".to_owned()))), 10),
+            ("still silent", silent(), 15),
+            ("it answers", Some(Ok(Upgrade::Progressing("4.20.9".to_owned()))), 0),
+            ("silent again", silent(), 0),
+            ("nobody asks", None, 0),
+            ("silent at a later sleep", silent(), 0),
+        ] {
+            state.saw_upgrade(said.as_ref());
+            assert_eq!(state.upgrade_unknown_for(), Duration::from_mins(minutes), "{case}");
+            tokio::time::advance(Duration::from_mins(5)).await;
+        }
     }
 }

@@ -50,8 +50,11 @@ pub struct Facts<'a> {
     pub spoke: Option<Result<Spoke, SpokeError>>,
     /// For how long the spoke has been asked in this wake. `None` while it cannot be asked.
     pub connected_for: Option<Duration>,
-    /// Whether the spoke is being upgraded. `None` while nobody has asked.
-    pub upgrade: Option<Upgrade>,
+    /// Whether the spoke is being upgraded; an error is the hub's, and says nothing about the spoke. `None` while nobody
+    /// has asked.
+    pub upgrade: Option<Result<Upgrade, SpokeError>>,
+    /// For how long each answer of the spoke has left that unknown.
+    pub upgrade_unknown_for: Duration,
     /// How long ago this process last looked for what could stand in the way of a sleep.
     pub preflight_age: Option<Duration>,
     /// How this controller is set up.

@@ -21,6 +21,10 @@ use crate::text::sanitize;
 /// How often a deferred sleep is retried.
 const DEFERRED_SLEEP_INTERVAL: Duration = Duration::from_mins(5);
 
+/// How long a sleep is deferred while the spoke does not say whether it is being upgraded. An upgrade restarts its API
+/// server, and one that is gone for good does not keep the machines running.
+const UPGRADE_UNKNOWN_TIMEOUT: Duration = Duration::from_hours(1);
+
 /// Time until a sleeping cluster wakes by schedule. One from before this sleep is left from an earlier one, and does
 /// not count.
 pub(super) fn wake_at(facts: &Facts<'_>) -> Option<Duration> {
@@ -155,10 +159,16 @@ fn put_off(facts: &Facts<'_>) -> Option<(&'static str, String)> {
     if let Hold::Malformed { text, .. } = held(facts) {
         return put_off(keys::HOLD_AWAKE_UNTIL, text, ", which is no time: correct or remove it");
     }
-    match &facts.upgrade {
-        Some(Upgrade::Progressing(what)) => {
+    let unknown = |why: &str| {
+        let message = format!("hibernateAfter has passed, but whether the cluster is being upgraded is unknown: {why}");
+        Some(("UpgradeUnknown", message))
+    };
+    match facts.upgrade.as_ref()? {
+        Ok(Upgrade::Progressing(what)) => {
             Some(("UpgradeInProgress", format!("hibernateAfter has passed, but the cluster is being upgraded: {what}")))
         }
-        _ => None,
+        Ok(Upgrade::Unknown(why)) if facts.upgrade_unknown_for < UPGRADE_UNKNOWN_TIMEOUT => unknown(why),
+        Ok(Upgrade::Idle | Upgrade::Unknown(_)) => None,
+        Err(error) => unknown(&sanitize(error)),
     }
 }

@@ -125,6 +125,7 @@ fn facts(cluster: &ClusterDeployment) -> Facts<'_> {
         spoke: None,
         connected_for: None,
         upgrade: None,
+        upgrade_unknown_for: Duration::ZERO,
         settings: Settings::default(),
         now: at(0),
     }

@@ -177,7 +177,7 @@ impl World {
                     facts.spoke =
                         Some(Ok(Spoke { nodes, operators: Vec::new(), operators_well_since: Some(self.now) }));
                 }
-                Need::Upgrade => facts.upgrade = Some(Upgrade::Idle),
+                Need::Upgrade => facts.upgrade = Some(Ok(Upgrade::Idle)),
             }
         }
         facts

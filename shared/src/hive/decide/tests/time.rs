@@ -41,7 +41,7 @@ fn fake(cluster: ClusterDeployment) -> ClusterDeployment {
 }
 
 fn decided(cluster: &ClusterDeployment, sync: SyncSetState, upgrade: Option<Upgrade>) -> Plan {
-    decide(&Facts { sync, upgrade, ..facts(cluster).machines_are(&[Running, Running]) })
+    decide(&Facts { sync, upgrade: upgrade.map(Ok), ..facts(cluster).machines_are(&[Running, Running]) })
 }
 
 fn sets(to: Power, because: &str) -> Vec<Action> {
@@ -175,7 +175,7 @@ fn row_11_hibernate_after() {
         ("held awake until an hour ago", held_until(at(-HOUR)), true, None),
         ("protected", annotated(after(awake_since(10 * HOUR)), keys::PROTECTED, "true"), false, Some(5 * MINUTE)),
     ] {
-        let facts = Facts { upgrade: Some(Upgrade::Idle), ..facts(&cluster).machines_are(&[Running]) };
+        let facts = Facts { upgrade: Some(Ok(Upgrade::Idle)), ..facts(&cluster).machines_are(&[Running]) };
         let plan = decide(&facts);
         assert_eq!(due(&plan), expired, "{case}: {plan:?}");
         assert_eq!(plan.due.map(|due| i64::try_from(due.as_secs()).unwrap()), left, "{case}");
@@ -210,13 +210,23 @@ fn row_12a_comes_before_row_12c() {
 fn an_upgrade_is_not_interrupted_by_a_schedule() {
     let cluster = sleeps_after(awake_since(10 * HOUR), "8h");
     assert_eq!(needs(&facts(&cluster).machines_are(&[Running])), Some(Need::Upgrade));
-    let plan = decided(&cluster, SyncSetState::Applied, Some(Upgrade::Progressing("Working towards 4.20.9".into())));
-    assert!(plan.actions.is_empty());
-    let notice = plan.notice.unwrap();
-    assert!(notice.warning && notice.reason == "UpgradeInProgress" && notice.message.contains("4.20.9"), "{notice:?}");
-    assert_eq!(plan.due, Some(Duration::from_mins(5)));
-    let plan = decided(&cluster, SyncSetState::Applied, Some(Upgrade::Unknown));
-    assert_eq!(plan.actions.len(), 1, "a cluster that cannot be asked is not kept awake for that");
+    let silent = || Ok(Upgrade::Unknown("no answer".into()));
+    for (case, said, minutes, deferred) in [
+        ("it goes on", Ok(Upgrade::Progressing("to 4.20.9".into())), 0, Some(("UpgradeInProgress", "4.20.9"))),
+        ("one silence says little", silent(), 0, Some(("UpgradeUnknown", "no answer"))),
+        ("nor do more of them", silent(), 59, Some(("UpgradeUnknown", "no answer"))),
+        ("who is silent for an hour is not kept awake", silent(), 60, None),
+        ("the hub says nothing about it", Err(SpokeError::Failed("503".into())), 600, Some(("UpgradeUnknown", "503"))),
+        ("it is over", Ok(Upgrade::Idle), 0, None),
+    ] {
+        let (upgrade, upgrade_unknown_for) = (Some(said), Duration::from_mins(minutes));
+        let plan = decide(&Facts { upgrade, upgrade_unknown_for, ..facts(&cluster).machines_are(&[Running]) });
+        assert_eq!(plan.actions.is_empty(), deferred.is_some(), "{case}: {plan:?}");
+        let Some((reason, detail)) = deferred else { continue };
+        assert_eq!(plan.due, Some(Duration::from_mins(5)), "{case}");
+        let notice = plan.notice.unwrap();
+        assert!(notice.warning && notice.reason == reason && notice.message.contains(detail), "{case}: {notice:?}");
+    }
 }
 
 #[test]

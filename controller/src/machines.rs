@@ -11,7 +11,7 @@ use shared::spoke::kinds::{MACHINE_NAMESPACE, Machine};
 use shared::text::sanitize;
 use tracing::info;
 
-use crate::runtime::{Moved, ReconcileError, classify};
+use crate::runtime::{ReconcileError, WriteError};
 use crate::spoke::reader::{SpokeClient, if_there};
 use fair::ChargedValue;
 
@@ -76,7 +76,7 @@ pub async fn rename(spoke: &SpokeClient, existing: &Inventory, may: impl Fn() ->
 }
 
 fn not_written(machine: &str, source: kube::Error) -> ReconcileError {
-    ReconcileError::write(format!("Machine {machine}"))(classify(source, Moved::Unknown))
+    ReconcileError::write(format!("Machine {machine}"))(WriteError::Failed(Box::new(source)))
 }
 
 async fn rename_one(spoke: &SpokeClient, rename: &Rename<'_>) -> kube::Result<()> {

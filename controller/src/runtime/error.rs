@@ -8,7 +8,6 @@ use std::fmt::Display;
 use shared::spoke::SpokeError;
 
 use super::WriteError;
-use super::write::{Moved, classify};
 
 /// Why a reconcile has ended early. It is repeated as its [`Class`] says; nothing is lost.
 #[derive(Debug, thiserror::Error)]
@@ -94,15 +93,14 @@ impl ReconcileError {
         move |source| Self::of_other("Write", format!("write {what}"))(source)
     }
 
-    /// For a write that names no version: what the API server refuses, it would refuse again.
+    /// For a write that names no version: what the API server refuses, it would refuse again. Such a write loses no
+    /// race: a 409 is a denial, too.
     pub fn unversioned(what: String) -> impl FnOnce(kube::Error) -> Self {
         move |error| {
-            Self::write(what)(match error {
-                kube::Error::Api(status) if matches!(status.code, 400 | 403 | 413 | 422) => {
-                    WriteError::Refused(Box::new(kube::Error::Api(status)))
-                }
-                error => classify(error, Moved::Unknown),
-            })
+            let refuses = |code: u16| matches!(code, 400 | 403 | 409 | 413 | 422);
+            let is_refused = matches!(&error, kube::Error::Api(status) if refuses(status.code));
+            let kind = if is_refused { WriteError::Refused } else { WriteError::Failed };
+            Self::write(what)(kind(Box::new(error)))
         }
     }
 
@@ -166,8 +164,7 @@ mod tests {
             (of_other(failed()), "Record", Class::Failed, "write the record"),
             (stamp(gone()), "Write", Class::Conflict, "write the stamp of a"),
             (stamp(failed()), "Write", Class::Failed, "write the stamp of a"),
-            (unversioned(404), "Write", Class::Conflict, "write Deployment a"),
-            (unversioned(409), "Write", Class::Conflict, "write Deployment a"),
+            (unversioned(404), "Write", Class::Failed, "write Deployment a"),
             (unversioned(500), "Write", Class::Failed, "write Deployment a"),
             // Not to lead is no failure, whatever was to be written.
             (E::not_leader(), "NotLeader", Class::NotLeader, "this controller is no longer the leader"),
@@ -183,7 +180,8 @@ mod tests {
     fn a_refused_write_says_so_in_the_words_of_the_api_server() {
         use ReconcileError as E;
         let refused = || WriteError::Refused(Box::new(status(422)));
-        let unversioned = [400, 403, 413, 422].map(|code| E::unversioned("Deployment a".to_owned())(status(code)));
+        let codes = [400, 403, 409, 413, 422];
+        let unversioned = codes.map(|code| E::unversioned("Deployment a".to_owned())(status(code)));
         let versioned = [E::status(refused()), E::write("the stamp of a")(refused())];
         for error in versioned.into_iter().chain(unversioned) {
             let words = error.cause().and_then(WriteError::refusal);

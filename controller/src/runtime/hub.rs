@@ -23,7 +23,7 @@ use super::crash_marks::CrashMarks;
 use super::events::Events;
 use super::lease::Claim;
 use super::panics::Panics;
-use super::write::{Moved, WriteError, classify, depends_on_version, moved};
+use super::write::{WriteError, classify, moved};
 use super::{Guarded, Key, Object};
 use crate::metrics::Metrics;
 
@@ -135,7 +135,7 @@ impl Hub {
         } else {
             self.create(api.resource_url(), object).await
         };
-        written.and_then(read_back).map_err(|error| classify(error, Moved::Unknown))
+        self.judge(&api, object, written).await
     }
 
     /// Posts an object to this path, and reads the answer as a `T`.
@@ -157,10 +157,11 @@ impl Hub {
         self.lead()?;
         let preconditions = Some(Preconditions { uid: read.uid(), resource_version: read.resource_version() });
         let params = DeleteParams { preconditions, ..DeleteParams::default() };
-        match self.api(read).delete(&read.name_any(), &params).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(classify(error, Moved::Unknown)),
+        let api = self.api(read);
+        let Err(error) = api.delete(&read.name_any(), &params).await else { return Ok(()) };
+        match classify(error, moved(&api, read)).await {
+            WriteError::Gone(_) => Ok(()),
+            error => Err(error),
         }
     }
 
@@ -180,8 +181,7 @@ impl Hub {
                 slim(&mut written); // as the watch brings it: the two are compared
                 Ok(written)
             }
-            Err(error) if depends_on_version(&error) => Err(classify(error, moved(api, read).await)),
-            Err(error) => Err(classify(error, Moved::Unknown)),
+            Err(error) => Err(classify(error, moved(api, read)).await),
         }
     }
 }
@@ -352,6 +352,35 @@ mod tests {
         hub.delete(&written).await.unwrap();
         let gone = hub.store(&written).await.unwrap_err();
         assert!(matches!(gone, WriteError::Gone(_)), "never made anew by mistake: {gone}");
+    }
+
+    /// The code is the webhook's, such as that of a Secret that it has not found.
+    #[tokio::test]
+    async fn what_a_webhook_denies_is_refused_whatever_its_code() {
+        let memory = MemoryHub::default();
+        let hub = memory.term().hub;
+        let read = hub.store(&record("a", None)).await.unwrap();
+        let new: ConfigMap = named("ns", "new", None);
+        for code in [404, 409, 422] {
+            memory.inject(move |method, _, _| (*method != Method::GET).then_some(code));
+            for denied in [
+                hub.patch(&read, json!({ "data": { "key": "b" } })).await.map(drop),
+                hub.merge_status(&read, json!({ "status": {} })).await.map(drop),
+                hub.store(&read).await.map(drop),
+                hub.store(&new).await.map(drop),
+                hub.delete(&read).await,
+            ] {
+                let words = denied.as_ref().err().and_then(WriteError::refusal);
+                assert_eq!(words.as_deref(), Some("an injected fault"), "{code}: {denied:?}");
+            }
+            memory.inject(move |method, _, _| Some(if *method == Method::GET { 500 } else { code }));
+            let unknown = hub.patch(&read, json!({})).await;
+            assert!(matches!(unknown, Err(WriteError::Failed(_))), "{code}: {unknown:?}");
+        }
+        memory.heal();
+        memory.remove(PATH);
+        let gone = hub.patch(&read, json!({})).await;
+        assert!(matches!(gone, Err(WriteError::Gone(_))), "{gone:?}");
     }
 
     #[tokio::test]

@@ -43,6 +43,8 @@ struct State {
     requests: Vec<(Method, String, Value)>,
     events: Vec<Value>,
     fault: Option<Fault>,
+    /// Patches before each of which another client writes.
+    races: u32,
     watchers: Vec<UnboundedSender<Value>>,
 }
 
@@ -55,6 +57,11 @@ impl MemoryHub {
     /// Answers everything again.
     pub fn heal(&self) {
         self.state.lock().fault = None;
+    }
+
+    /// Lets another client write first before each of the next patches, so many.
+    pub fn race(&self, patches: u32) {
+        self.state.lock().races = patches;
     }
 
     /// Creates or replaces an object, as another client does.
@@ -188,7 +195,10 @@ impl MemoryHub {
                 },
                 |object| (200, object.clone()),
             ),
-            Method::PATCH => state.patch(path, part, body),
+            Method::PATCH => {
+                state.race(path);
+                state.patch(path, part, body)
+            }
             Method::POST => state.create(path, body),
             Method::DELETE => state.delete(path, &body),
             _ => failure(405, "not served"),
@@ -233,6 +243,16 @@ impl State {
             return failure(409, "the object has been modified");
         }
         (200, self.objects.remove(path).unwrap_or_default())
+    }
+
+    /// Another client writes first, if one is to.
+    fn race(&mut self, path: &str) {
+        let Some(left) = self.races.checked_sub(1) else { return };
+        let Some(object) = self.objects.get_mut(path) else { return };
+        (self.races, self.version) = (left, self.version + 1);
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let object = object.clone();
+        self.notify(&object);
     }
 
     fn patch(&mut self, path: &str, part: &str, body: Value) -> (u16, Value) {

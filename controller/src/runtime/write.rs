@@ -46,7 +46,7 @@ impl WriteError {
     }
 }
 
-/// Whether the object's resourceVersion has moved since it was read.
+/// Whether the object's resourceVersion has moved since it was read, or whether one that was new is there now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// Another client wrote in between.
@@ -59,36 +59,43 @@ pub enum Moved {
     Unknown,
 }
 
-/// Whether the answer to a write means a conflict only if the object has moved.
+impl Moved {
+    /// `read`: the version that was written over, none of a new object. `found`: the version that is there now.
+    pub fn since(read: Option<&str>, found: kube::Result<Option<String>>) -> Self {
+        match found {
+            Ok(found) if found.as_deref() == read => Self::No,
+            Ok(Some(_)) => Self::Yes,
+            Ok(None) => Self::Gone,
+            Err(_) => Self::Unknown,
+        }
+    }
+}
+
+/// Whether the answer to a write says only together with the object what it means.
 ///
-/// The failed `test` of a JSON patch answers 422, and so do a schema and most policies that refuse what is written.
-pub fn depends_on_version(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 422)
+/// A lost race answers 409, or 422 if the `test` of a JSON patch fails; an object that is gone answers 404. A schema and
+/// most policies answer 422 to content that they refuse, and a webhook of others denies with any of these codes.
+fn depends_on_version(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
 }
 
-/// What a write that failed means. `moved` is only asked about when [`depends_on_version`] says so.
-pub fn classify(error: kube::Error, moved: Moved) -> WriteError {
-    let code = match &error {
-        kube::Error::Api(status) => status.code,
-        _ => 0,
-    };
+/// What a write that failed means. `moved` is only asked about when the answer does not say it.
+pub async fn classify(error: kube::Error, moved: impl Future<Output = Moved>) -> WriteError {
+    let moved = if depends_on_version(&error) { moved.await } else { Moved::Unknown };
     let error = Box::new(error);
-    match (code, moved) {
-        (404, _) | (422, Moved::Gone) => WriteError::Gone(error),
-        (409, _) | (422, Moved::Yes) => WriteError::Conflict(error),
-        (422, Moved::No) => WriteError::Refused(error),
-        _ => WriteError::Failed(error), // a 422 about which nothing more is known included
+    match moved {
+        Moved::Gone => WriteError::Gone(error),
+        Moved::Yes => WriteError::Conflict(error),
+        Moved::No => WriteError::Refused(error),
+        Moved::Unknown => WriteError::Failed(error),
     }
 }
 
-/// Asks the API server whether the object has moved. One read, and only after a 422.
+/// Asks the API server whether the object has moved: one read.
 pub async fn moved<K: Object>(api: &Api<Guarded<K>>, read: &K) -> Moved {
-    match api.get_opt(&read.name_any()).await {
-        Ok(Some(found)) if found.resource_version() == read.resource_version() => Moved::No,
-        Ok(Some(_)) => Moved::Yes,
-        Ok(None) => Moved::Gone,
-        Err(_) => Moved::Unknown,
-    }
+    let found = api.get_opt(&read.name_any()).await;
+    let version = |found: Guarded<K>| found.resource_version().unwrap_or_default();
+    Moved::since(read.resource_version().as_deref(), found.map(|found| found.map(version)))
 }
 
 #[cfg(test)]
@@ -97,25 +104,42 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_conflict_rule() {
-        for (code, moved, expected) in [
-            (409, Moved::No, Class::Conflict),
-            (409, Moved::Unknown, Class::Conflict),
-            (422, Moved::Yes, Class::Conflict),
-            (422, Moved::No, Class::Refused),
-            (422, Moved::Gone, Class::Gone),
-            (422, Moved::Unknown, Class::Failed),
-            (404, Moved::No, Class::Gone),
-            (403, Moved::No, Class::Failed),
-            (500, Moved::Yes, Class::Failed),
-            (429, Moved::Yes, Class::Failed),
+    #[tokio::test]
+    async fn the_conflict_rule() {
+        let all = [Moved::Yes, Moved::No, Moved::Gone, Moved::Unknown];
+        let by_version = [Class::Conflict, Class::Refused, Class::Gone, Class::Failed];
+        for (code, classes) in [
+            (404, by_version),
+            (409, by_version),
+            (422, by_version),
+            (400, [Class::Failed; 4]),
+            (403, [Class::Failed; 4]),
+            (429, [Class::Failed; 4]),
+            (500, [Class::Failed; 4]),
         ] {
-            let error = kube::Error::Api(Status::failure("no", "Any").with_code(code).boxed());
-            assert_eq!(depends_on_version(&error), code == 422);
-            assert_eq!(classify(error, moved).class(), expected, "{code}, {moved:?}");
+            for (moved, expected) in all.into_iter().zip(classes) {
+                let error = kube::Error::Api(Status::failure("no", "Any").with_code(code).boxed());
+                let found = classify(error, std::future::ready(moved)).await;
+                assert_eq!(found.class(), expected, "{code}, {moved:?}");
+            }
         }
         let lost = kube::Error::Service("connection reset".into());
-        assert_eq!(classify(lost, Moved::Yes).class(), Class::Failed);
+        assert_eq!(classify(lost, std::future::ready(Moved::Yes)).await.class(), Class::Failed);
+    }
+
+    #[test]
+    fn what_the_next_read_says_of_an_object() {
+        let version = |text: &str| Some(text.to_owned());
+        for (read, found, expected) in [
+            (Some("1"), Ok(version("1")), Moved::No),
+            (Some("1"), Ok(version("2")), Moved::Yes),
+            (Some("1"), Ok(None), Moved::Gone),
+            (None, Ok(version("1")), Moved::Yes),
+            (None, Ok(None), Moved::No),
+            (Some("1"), Err(kube::Error::LinesCodecMaxLineLengthExceeded), Moved::Unknown),
+        ] {
+            let what = format!("{read:?}, {found:?}");
+            assert_eq!(Moved::since(read, found), expected, "{what}");
+        }
     }
 }

@@ -46,10 +46,6 @@ pub(super) async fn create<K: Foreign + Resource<DynamicType = ()>>(
     match upgrades.handle.hub.create::<Guarded<K>>(&path, object).await {
         Ok(written) => Ok(Some(written)),
         Err(kube::Error::Api(status)) if status.is_already_exists() || is_gone(&K::kind(&()), &status) => Ok(None),
-        // A 404 on a write would count as a lost race, which is retried at once.
-        Err(error) if matches!(&error, kube::Error::Api(status) if status.is_not_found()) => {
-            Err(ReconcileError::read("the namespace or the kind of what is created")(error))
-        }
         Err(error) => Err(ReconcileError::unversioned(what)(error)),
     }
 }

@@ -146,7 +146,7 @@ async fn a_controller_that_is_killed_again_and_again_stops_etcd_all_the_same() {
 /// As by a policy of the seed, or where the controller's rights are too small.
 #[tokio::test(start_paused = true)]
 async fn a_write_to_the_control_plane_that_is_refused_has_one_event_in_the_words_of_the_api_server() {
-    for code in [403, 422] {
+    for code in [403, 409, 422] {
         let hub = seed();
         (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
         hub.inject(move |method, path, _| (*method == "PATCH" && path.ends_with("/statefulsets/etcd")).then_some(code));

@@ -205,10 +205,19 @@ impl Item {
     }
 
     /// The field manager that wrote its spec last, since then and besides this controller, and has such members of it,
-    /// sanitized. None as well if that cannot be read.
-    pub async fn writer(&self, hub: &Hub, since: Timestamp, is_of: impl Fn(&str) -> bool) -> Option<String> {
-        let managed = self.object.managed(hub).await.ok()??;
-        managed.wrote_spec(since, keys::CONTROLLER, is_of).map(|manager| sanitize_to(manager, MAX_MANAGER))
+    /// sanitized.
+    ///
+    /// # Errors
+    /// When the hub does not say it, which does not mean that there is none.
+    pub async fn writer(
+        &self,
+        hub: &Hub,
+        since: Timestamp,
+        is_of: impl Fn(&str) -> bool,
+    ) -> kube::Result<Option<String>> {
+        let managed = self.object.managed(hub).await?;
+        let writer = managed.as_ref().and_then(|managed| managed.wrote_spec(since, keys::CONTROLLER, is_of));
+        Ok(writer.map(|manager| sanitize_to(manager, MAX_MANAGER)))
     }
 
     /// Why it must not go to sleep now.

@@ -25,7 +25,7 @@ use super::observation::Observation;
 use super::{Rollouts, TargetState};
 use crate::fleet::{Identity, Item, MAX_REASON, Verdict};
 use crate::runtime::hub::key_of;
-use crate::runtime::{Class, ReconcileError, System, WriteError, clock};
+use crate::runtime::{Class, ReconcileError, Reconciled, System, WriteError, clock};
 
 /// Writes under way at once.
 const CONCURRENT: usize = 32;
@@ -184,8 +184,13 @@ async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: 
     if is_outdated(rollouts, rollout) || now >= rollout.spec.not_after.0 {
         return Outcome::Skipped;
     }
-    if let Some(by) = unstamped_change(rollouts, rollout, item).await {
-        return Outcome::Deferred(format!("field manager {by} has changed it since this rollout was due"));
+    match unstamped_change(rollouts, rollout, item).await {
+        Ok(None) => {}
+        Ok(Some(by)) => {
+            return Outcome::Deferred(format!("field manager {by} has changed it since this rollout was due"));
+        }
+        // It may be a person's own.
+        Err(error) => return Outcome::Failed(error),
     }
     // The deadline runs from the write, and not from the plan.
     let claim = Mark { since: format::seconds(now), ..claim.clone() };
@@ -202,13 +207,14 @@ async fn start(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item, claim: 
 
 /// Who has set what says how an object runs since the rollout was due, of a kind whose requests no webhook stamps: only
 /// field managers show a person's own.
-async fn unstamped_change(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item) -> Option<String> {
-    let row = rollouts.kind(rollout)?.row.sleep_row()?;
+async fn unstamped_change(rollouts: &Rollouts, rollout: &PowerRollout, item: &Item) -> Reconciled<Option<String>> {
+    let row = rollouts.kind(rollout).and_then(|kind| kind.row.sleep_row());
     let started = rollout.status.as_ref().and_then(|status| status.started_at.as_ref());
-    let due = rollout.spec.as_of.as_ref().or(started)?.0;
+    let Some((row, due)) = row.zip(rollout.spec.as_of.as_ref().or(started)) else { return Ok(None) };
     // Field managers have whole seconds: what was written in that second may have been there before.
-    let since = after(due, Duration::from_secs(1));
-    item.writer(&rollouts.handle.hub, since, |member| row.spec_members().any(|of| of == member)).await
+    let since = after(due.0, Duration::from_secs(1));
+    let writer = item.writer(&rollouts.handle.hub, since, |member| row.spec_members().any(|of| of == member)).await;
+    writer.map_err(ReconcileError::read("the field managers of a target"))
 }
 
 /// Ends a claim: it becomes the record.
@@ -229,7 +235,7 @@ async fn announce_override(rollouts: &Rollouts, item: &Item, record: &Mark) {
     let hub = &rollouts.handle.hub;
     // Field managers have whole seconds.
     let since = format::time(&record.since).unwrap_or(Timestamp::MIN);
-    let by = item.writer(hub, since, |_| true).await;
+    let by = item.writer(hub, since, |_| true).await.ok().flatten();
     let by = by.map_or_else(|| "another client".to_owned(), |by| format!("field manager {by}"));
     let note = format!(
         "rollout {} requested {}, and {by} has changed that since: the rollout leaves this target as it is",
@@ -269,7 +275,8 @@ fn refusal(error: &WriteError) -> Option<String> {
     })
 }
 
-/// Whether this code answers the write itself. Webhooks deny with any code; the others pass with time.
+/// Whether this code answers the write itself. Webhooks deny with any code; the others pass with time. What a 404 and a
+/// 409 mean, [`WriteError`] says.
 const fn refuses(code: u16) -> bool {
     matches!(code, 400..500) && !matches!(code, 401 | 404 | 408 | 409 | 410 | 425 | 429)
 }
@@ -284,39 +291,4 @@ fn is_outdated(rollouts: &Rollouts, rollout: &PowerRollout) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_that_pass_with_time_are_no_refusals() {
-        // A webhook that denies without a code answers 400.
-        for (codes, expected) in [
-            (&[400, 403, 405, 413, 418, 422][..], true),
-            (&[200, 401, 404, 408, 409, 410, 429, 500, 503, 504][..], false),
-        ] {
-            for code in codes {
-                assert_eq!(refuses(*code), expected, "{code}");
-            }
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_start_that_fails_for_a_minute_is_hopeless_unless_no_write_passes() {
-        let target = (("n".to_owned(), "a".to_owned()), "uid".to_owned());
-        let spoke = ReconcileError::spoke("check a target")(SpokeError::Failed("403".to_owned()));
-        let target_error = |source| ReconcileError::of_other("Target", "write a target")(source);
-        let write = target_error(WriteError::Failed(Box::new(kube::Error::LinesCodecMaxLineLengthExceeded)));
-        let lost = target_error(WriteError::NotLeader);
-        for (error, another_is_written, expected) in
-            [(&spoke, false, true), (&write, false, false), (&write, true, true), (&lost, true, false)]
-        {
-            let mut state = TargetState::default();
-            assert!(!is_hopeless(&mut state, &target, error), "{error}: the first failure");
-            tokio::time::sleep(Duration::from_secs(59)).await;
-            assert!(!is_hopeless(&mut state, &target, error), "{error}: less than a minute");
-            state.wrote = another_is_written.then(Instant::now);
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            assert_eq!(is_hopeless(&mut state, &target, error), expected, "{error}: {another_is_written}");
-        }
-    }
-}
+mod tests;

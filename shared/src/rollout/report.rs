@@ -104,16 +104,11 @@ fn rank(state: MemberState) -> usize {
 pub(super) fn fill(status: &mut PowerRolloutStatus, facts: &Facts<'_>) {
     let Facts { rollout, rows, now, .. } = *facts;
     status.observed_generation = rollout.metadata.generation;
-    status.counts = counts(status, rows);
-    let mut ranked: Vec<&Row<'_>> = rows.iter().collect();
-    ranked.sort_by_key(|row| (rank(row.member.label), &row.object.identity.namespace, &row.object.identity.name));
-    let one = |row: &&Row<'_>| TargetStatus {
-        namespace: row.object.identity.namespace.clone(),
-        name: row.object.identity.name.clone(),
-        state: row.member.label.to_string(),
-        reason: row.member.reason.clone(),
-    };
-    status.targets = ranked.iter().take(MAX_TARGETS).map(one).collect();
+    // What was last known of the targets stays.
+    if unknown(status, facts).is_none() {
+        status.counts = counts(status, rows);
+        status.targets = targets(rows);
+    }
     let (phase, mut message) = phase(status, facts);
     if let Some(NotFound { count, names }) = &status.not_found {
         let separator = if message.is_empty() { "" } else { "; " };
@@ -151,6 +146,24 @@ fn condition(type_: &str, is_true: bool, phase: RolloutPhase, message: &str, fac
         last_transition_time: Time(facts.now),
         observed_generation: facts.rollout.metadata.generation,
     }
+}
+
+/// Why nothing is known of the targets of a rollout that has begun, such as of a kind that is not watched any more.
+fn unknown<'a>(status: &PowerRolloutStatus, facts: &Facts<'a>) -> Option<&'a str> {
+    facts.blocked.filter(|_| status.started_at.is_some() && facts.rows.is_empty())
+}
+
+/// The first of the targets, in the order in which people want to see them.
+fn targets(rows: &[Row<'_>]) -> Vec<TargetStatus> {
+    let mut ranked: Vec<&Row<'_>> = rows.iter().collect();
+    ranked.sort_by_key(|row| (rank(row.member.label), &row.object.identity.namespace, &row.object.identity.name));
+    let one = |row: &&Row<'_>| TargetStatus {
+        namespace: row.object.identity.namespace.clone(),
+        name: row.object.identity.name.clone(),
+        state: row.member.label.to_string(),
+        reason: row.member.reason.clone(),
+    };
+    ranked.iter().take(MAX_TARGETS).map(one).collect()
 }
 
 fn counts(status: &PowerRolloutStatus, rows: &[Row<'_>]) -> BTreeMap<String, u32> {
@@ -249,8 +262,9 @@ fn over(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, String
     let (spec, aborted) = (&facts.rollout.spec, facts.stop == Some(&Stop::Aborted));
     let well = count(status, MemberState::Succeeded) + count(status, MemberState::AlreadyInState);
     let all: u32 = status.counts.values().sum();
+    let unknown = unknown(status, facts).map(|why| format!("; {why}")).unwrap_or_default();
     if aborted {
-        return (RolloutPhase::Aborted, format!("{well} of {all} targets are in their state"));
+        return (RolloutPhase::Aborted, format!("{well} of {all} targets are in their state{unknown}"));
     }
     if all == 0 {
         (
@@ -262,7 +276,7 @@ fn over(status: &PowerRolloutStatus, facts: &Facts<'_>) -> (RolloutPhase, String
     } else {
         let waits =
             if status.attempt == Some(spec.retry_failed) { "" } else { "; retryFailed waits: notAfter has passed" };
-        (RolloutPhase::Finished, format!("{well} of {all} targets are in their state{waits}"))
+        (RolloutPhase::Finished, format!("{well} of {all} targets are in their state{waits}{unknown}"))
     }
 }
 

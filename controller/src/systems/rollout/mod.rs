@@ -13,7 +13,7 @@ mod selection;
 mod snapshots;
 mod turns;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -113,6 +113,16 @@ impl Rollouts {
     fn kind(&self, rollout: &PowerRollout) -> Option<&FleetKind> {
         self.watched.iter().find(|kind| kind.row.kind.kind == rollout.spec.targets.kind)
     }
+
+    /// The rollouts whose turn it is. One of a kind that is not watched takes none: nothing of it can end.
+    fn admitted(&self) -> Arc<HashSet<Key>> {
+        let is_served = |one: &PowerRollout| self.kind(one).is_some();
+        self.queue.admitted(|| {
+            let mut all = self.handle.objects();
+            all.retain(|one| one.0.as_ref().is_ok_and(is_served));
+            all
+        })
+    }
 }
 
 /// What is remembered of a rollout between two reconciles.
@@ -165,8 +175,9 @@ impl System for Rollouts {
         if rollout.metadata.deletion_timestamp.is_some() {
             return Ok(Observed::Rest(None));
         }
-        let Some(kind) = self.kind(rollout) else { return Ok(unserved(rollout)) };
-        let Some(items) = kind.fleet.items() else { return Ok(Observed::Rest(Some(UNLISTED))) };
+        let kind = self.kind(rollout);
+        let items = kind.map_or_else(|| Some(Vec::new()), |kind| kind.fleet.items());
+        let Some(items) = items else { return Ok(Observed::Rest(Some(UNLISTED))) };
         let state = &mut target.state;
         // A claim that its last write has left behind, or a restored object brings along, still has to end.
         if rests(rollout) && !has_claim(self, rollout, &items).await? {
@@ -175,8 +186,9 @@ impl System for Rollouts {
             self.changes.notify_one(); // it may be the turn of another one
             return Ok(Observed::Rest(expire(self, rollout).await?));
         }
+        let Some(kind) = kind else { return Ok(Observed::Facts(unserved(rollout))) };
         let mut observation = Observation::of(rollout);
-        if !has_begun(rollout) && !self.queue.admitted(|| self.handle.objects()).contains(&key_of(rollout)) {
+        if !has_begun(rollout) && !self.admitted().contains(&key_of(rollout)) {
             state.rest();
             observation.queued = Some(queued(rollout, self.queue.limit));
             return Ok(Observed::Facts(observation));
@@ -286,7 +298,7 @@ impl System for Rollouts {
                 let fleets = self.watched.iter().map(|kind| kind.fleet.changed());
                 select_all(fleets.chain([self.changes.notified().boxed()])).await;
                 tokio::time::sleep(DEBOUNCE).await;
-                for rollout in self.queue.admitted(|| self.handle.objects()).iter() {
+                for rollout in self.admitted().iter() {
                     self.handle.trigger(rollout.clone());
                 }
             }

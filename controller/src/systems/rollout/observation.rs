@@ -18,7 +18,7 @@ use shared::text::sanitize_to;
 use super::selection::Selection;
 use super::{Rollouts, TargetState};
 use crate::fleet::{Identity, Item};
-use crate::runtime::{Guarded, Observed, ReconcileError, Reconciled, clock};
+use crate::runtime::{Guarded, ReconcileError, Reconciled, clock};
 
 /// Longest kind in a message, in characters.
 const MAX_KIND: usize = 63;
@@ -70,17 +70,15 @@ impl<'a> Observation<'a> {
     }
 }
 
-/// Nothing is known of its targets, because the watch of their kind is off. One that has begun is left as it is.
-pub fn unserved(rollout: &PowerRollout) -> Observed<Observation<'_>> {
-    if has_begun(rollout) {
-        return Observed::Rest(None);
-    }
+/// Nothing is known of its targets, because the watch of their kind is off. Of one that has begun, the claims stay until
+/// the kind is watched again.
+pub fn unserved(rollout: &PowerRollout) -> Observation<'_> {
     let mut observation = Observation::of(rollout);
     let kind = sanitize_to(&rollout.spec.targets.kind, MAX_KIND);
     observation.blocked = Some(format!(
         "spec.targets.kind: this hibernate-controller does not watch kind {kind}: start it with the option for that system"
     ));
-    Observed::Facts(observation)
+    observation
 }
 
 /// Whether a member has a claim of this rollout. While members are unknown, every claim of it has to end.
@@ -182,4 +180,79 @@ fn select(members: &Members, items: &[Arc<Item>], namespaces: &NamespaceLabels) 
 
 fn is_own(rollout: &PowerRollout, item: &Item) -> bool {
     item.view.desired.mark.as_ref().is_some_and(|mark| rollout.metadata.uid.as_ref() == Some(&mark.uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use kube::runtime::reflector::store::Writer;
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+    use shared::annotation::keys;
+    use shared::hive::api::ClusterDeployment;
+    use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS};
+
+    use super::*;
+    use crate::fleet::{FleetKind, Watched};
+    use crate::runtime::Follower;
+    use crate::runtime::testing::MemoryHub;
+    use crate::spoke::Network;
+    use crate::systems::rollout::Turns;
+
+    const BELOW: &str = "/apis/hibernate.sh/v1alpha1/powerrollouts/";
+    const BEGUN: &str = "/apis/hibernate.sh/v1alpha1/powerrollouts/begun";
+
+    fn rollout(name: &str, kind: &str, status: &Value) -> Value {
+        json!({
+            "apiVersion": "hibernate.sh/v1alpha1", "kind": "PowerRollout",
+            "metadata": { "name": name, "uid": name, "generation": 1, "annotations": { keys::REQUESTED_BY: "ann" } },
+            "spec": {
+                "action": "Hibernate", "targets": { "kind": kind, "all": true }, "maxTargets": 9,
+                "notAfter": "2126-01-01T00:00:00Z", "ttlAfterFinished": "1h",
+            },
+            "status": status,
+        })
+    }
+
+    /// As after a restart of the controller without the option for that kind.
+    #[tokio::test(start_paused = true)]
+    async fn a_rollout_of_a_kind_that_is_not_watched_any_more_says_so_ends_and_takes_no_turn() {
+        let hub = MemoryHub::default();
+        let counts = json!({ "Pending": 1, "Progressing": 2 });
+        let status =
+            json!({ "phase": "Progressing", "startedAt": "2026-11-24T12:00:00Z", "total": 3, "counts": counts });
+        hub.put(BEGUN, rollout("begun", "Cluster", &status));
+        hub.put(&format!("{BELOW}next"), rollout("next", "ClusterDeployment", &json!({})));
+        let (fleet, mut writer) =
+            (Arc::new(Watched::<ClusterDeployment>::default()), Writer::<Guarded<ClusterDeployment>>::default());
+        [Event::Init, Event::InitDone].iter().for_each(|event| writer.apply_watcher_event(event));
+        fleet.listed(&writer.as_reader());
+        let kind = FleetKind::of(&CLUSTER_DEPLOYMENT, fleet);
+        let (turns, namespace) = (Arc::new(Turns::new(NonZeroUsize::MIN)), "hibernate-system".to_owned());
+        let (network, governance) = (Network::default(), Arc::default());
+        let new = |handle| Rollouts::new(handle, KINDS, vec![kind], governance, network, namespace, turns);
+        let watch = hub.term().watch().with(new);
+        let work = tokio::spawn(watch.run_on(hub.watch("/apis/hibernate.sh/")));
+        let found = async |name: &str| {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let status = hub.get(&format!("{BELOW}{name}"))["status"].clone();
+            let message = status["message"].as_str().unwrap_or_default().to_owned();
+            (status["phase"].clone(), message, status["counts"].clone())
+        };
+        let why = "spec.targets.kind: this hibernate-controller does not watch kind Cluster: start it with the option for that system";
+        assert_eq!(found("begun").await, (json!("Progressing"), why.to_owned(), counts.clone()));
+        let (phase, message, _) = found("next").await;
+        assert_eq!(phase, "Waiting");
+        assert!(message.contains("powerrollouts.hibernate.sh"), "its turn, but for the policy: {message}");
+        hub.edit(BEGUN, |rollout| {
+            rollout["spec"]["abort"] = json!(true);
+            rollout["metadata"]["generation"] = json!(2);
+        });
+        let ended = format!("0 of 3 targets are in their state; {why}");
+        assert_eq!(found("begun").await, (json!("Aborted"), ended, counts));
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(hub.get(BEGUN), Value::Null, "ttlAfterFinished");
+        work.abort();
+    }
 }

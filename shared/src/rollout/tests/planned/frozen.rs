@@ -73,6 +73,31 @@ fn a_member_stays_one_whatever_its_labels_and_goes_with_its_object() {
     assert_eq!((hub.phase(), counts(&hub)["Succeeded"]), (RolloutPhase::Finished, 3));
 }
 
+/// As of a kind that is not watched any more.
+#[test]
+fn what_was_last_known_of_members_stays_while_nothing_is_known_and_the_rollout_can_end() {
+    let why = "kind Cluster is not watched";
+    let expected: BTreeMap<String, u32> = [("Pending".to_owned(), 2), ("Progressing".to_owned(), 1)].into();
+    for (abort, phase) in [(true, RolloutPhase::Aborted), (false, RolloutPhase::Finished)] {
+        let mut hub = labeled(&["a", "b", "c"]);
+        assert_eq!(hub.settle(), ["a"]);
+        hub.clusters.clear();
+        hub.blocked = Some(why);
+        assert!(hub.settle().is_empty());
+        assert_eq!((hub.phase(), hub.message().as_str()), (RolloutPhase::Progressing, why));
+        assert_eq!((counts(&hub), hub.state("a").0.as_str()), (expected.clone(), "Progressing"));
+        if abort {
+            hub.rollout.spec.abort = true;
+        } else {
+            hub.jump(3 * 3_600);
+        }
+        assert!(hub.settle().is_empty());
+        let ended = format!("0 of 3 targets are in their state; {why}");
+        assert_eq!((hub.phase(), hub.message(), counts(&hub)), (phase, ended, expected.clone()));
+        assert!(is_over(&hub.rollout));
+    }
+}
+
 /// The controller ends after the record of the members and before the status, and the spec is edited then: the edit
 /// counts.
 #[test]

@@ -37,7 +37,7 @@ async fn memory_of_who_holds_more_makes_way_and_ones_own_does_not() {
 
 /// Two of the three would have to go, and with one gone their client holds no more than the newcomer.
 #[test]
-fn nothing_makes_way_in_vain() {
+fn no_eviction_without_enough_room() {
     let bodies = limit(14, false);
     let busy = bodies.try_acquire(client(1), 7).unwrap();
     busy.protect();

@@ -65,7 +65,7 @@ fn the_hub_itself_pulls_nothing() {
 
 /// `spec.remediationStrategy.timeout` has no maximum.
 #[test]
-fn a_timeout_of_ages_is_never_over() {
+fn a_huge_timeout_never_expires() {
     let spec = PrecachingSpec::default();
     for timeout in [i64::MAX, i64::MAX / 60 + 1] {
         let found = views(&[(JOB_VIEW, Presence::Present, Answer::Job(Job::Active))]);

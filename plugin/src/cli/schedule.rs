@@ -161,6 +161,8 @@ pub(crate) struct SkipArgs {
     pub(crate) change: ChangeArgs,
     /// Until when [default: one minute after the next edge]
     ///
+    /// An edge that begins an exception or a calendar day is skipped until that ends.
+    ///
     /// 2026-12-24T18:00:00Z, or local time as 2026-12-24T18:00, 18:00 (the next one) or "tomorrow 08:00".
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,

@@ -1,6 +1,7 @@
 //! Exceptions and calendars as one list of changes: of those that hold at a moment, the last one counts.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use jiff::Timestamp;
 
@@ -73,6 +74,15 @@ impl Overrides {
         let (past, coming) = self.changes.split_at(self.changes.partition_point(|(at, _)| *at <= moment));
         let mode = past.last().map_or(Mode::Base, |(_, mode)| *mode);
         (mode, coming.first().map_or(Timestamp::MAX, |(at, _)| *at))
+    }
+
+    /// Until when overrides ask for this state from a moment on, one after the other; none if none does at that moment.
+    pub(super) fn fixed_until(&self, moment: Timestamp, power: Power) -> Option<Timestamp> {
+        let end = |moment: Timestamp| {
+            let (mode, end) = self.at(moment);
+            matches!(mode, Mode::Fixed(found, _) if found == power).then_some(end)
+        };
+        iter::successors(end(moment), |last| end(*last)).last()
     }
 
     /// When everything is left as it is next, later than this moment.

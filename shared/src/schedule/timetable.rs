@@ -194,6 +194,11 @@ impl Timetable {
         self.overrides.next_unchanged(now)
     }
 
+    /// Until when exceptions and calendars ask for the state of an edge, if one does from the edge on.
+    pub fn overridden_until(&self, edge: &Edge) -> Option<Timestamp> {
+        self.overrides.fixed_until(edge.nominal, edge.power)
+    }
+
     /// The state that it asks for at a moment; none while an exception leaves everything as it is, and before the first
     /// event.
     pub fn state(&self, now: Timestamp) -> Option<Power> {

@@ -40,7 +40,7 @@ const REASON: &str = "kubectl hibernate schedule skip";
 /// What a verb changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change<'a> {
-    /// Nothing happens until then, or until after the next edge.
+    /// Nothing happens until then, or until after the next edge and the exception or calendar day that it begins.
     Skip(Option<&'a str>),
     /// Nothing happens at the next edge that puts targets to sleep.
     SkipSleep,
@@ -114,12 +114,14 @@ impl Skip {
     /// From when to when the schedule is to change nothing; none if there is nothing to skip.
     fn times(self, timetable: &Timetable, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
         let sleeps = |edge: &Edge| edge.power == Power::Hibernating;
+        // What an exception or a calendar day asks for, it asks for again when a skip ends inside it.
+        let end = |edge: &Edge| timetable.overridden_until(edge).unwrap_or_else(|| after(edge.nominal, MINUTE));
         match self {
             Self::Until(until) => Some((now, until)),
-            Self::Edge => timetable.next(now, 1).first().map(|edge| (now, after(edge.nominal, MINUTE))),
+            Self::Edge => timetable.next(now, 1).first().map(|edge| (now, end(edge))),
             Self::Sleep => {
                 let edge = timetable.edges(now, after(now, LOOK)).into_iter().find(sleeps)?;
-                Some((edge.at, after(edge.at, MINUTE)))
+                Some((edge.at, end(&edge)))
             }
         }
     }
@@ -190,6 +192,7 @@ mod tests {
     #[test]
     fn a_skip_is_an_exception_that_ends_after_its_edge() {
         let one = |from: &str, to: &str| json!({ "from": from, "to": to, "power": "Unchanged", "reason": REASON });
+        let other = |from: &str, to: &str, power: &str| json!({ "from": from, "to": to, "power": power });
         for (spec, what, now, expected, done) in [
             (
                 json!({}),
@@ -232,9 +235,43 @@ mod tests {
                 "skips no edge; leaves targets as they are until 2026-11-27T14:01+01:00; next: Sleep at \
                  2026-11-27T18:00+01:00",
             ),
+            // The sleep that an exception begins lasts as long as that, and as what follows with the same state.
+            (
+                json!({ "exceptions": [other("2026-11-27T13:00", "2026-11-29", "Sleep")] }),
+                Skip::Sleep,
+                NOW,
+                one("2026-11-27T13:00", "2026-11-30T00:00"),
+                "skips Sleep at 2026-11-27T13:00+01:00; leaves targets as they are from 2026-11-27T13:00+01:00 until \
+                 2026-11-30T00:00+01:00; next: Awake at 2026-11-30T07:30+01:00",
+            ),
+            (
+                json!({ "exceptions": [other("2026-11-27T20:00", "2026-11-28T12:00", "Sleep"), other("2026-11-27T13:00", "2026-11-27T20:00", "Sleep")] }),
+                Skip::Edge,
+                NOW,
+                one("2026-11-27T12:00", "2026-11-28T12:00"),
+                "skips Sleep at 2026-11-27T13:00+01:00; leaves targets as they are until 2026-11-28T12:00+01:00; next: \
+                 Awake at 2026-11-30T07:30+01:00",
+            ),
+            (
+                json!({ "exceptions": [other("2026-11-28T09:00", "2026-11-28T12:00", "Awake")], "lead": "20m" }),
+                Skip::Edge,
+                "2026-11-27T20:00:00Z",
+                one("2026-11-27T21:00", "2026-11-28T12:00"),
+                "skips Awake at 2026-11-28T08:40+01:00, Sleep at 2026-11-28T12:00+01:00; leaves targets as they are until \
+                 2026-11-28T12:00+01:00; next: Awake at 2026-11-30T07:10+01:00",
+            ),
+            // At the end of one the state of the windows applies: the minute of the edge is enough.
+            (
+                json!({ "exceptions": [other("2026-11-27T12:00", "2026-11-27T22:00", "Awake")] }),
+                Skip::Sleep,
+                NOW,
+                one("2026-11-27T22:00", "2026-11-27T22:01"),
+                "skips Sleep at 2026-11-27T22:00+01:00; leaves targets as they are from 2026-11-27T22:00+01:00 until \
+                 2026-11-27T22:01+01:00; next: Awake at 2026-11-30T07:30+01:00",
+            ),
         ] {
-            let (exceptions, said) = skip(&spec, what, now);
-            assert_eq!((exceptions, said.as_str()), (vec![expected], done), "{spec} {what:?}");
+            let (mut exceptions, said) = skip(&spec, what, now);
+            assert_eq!((exceptions.pop(), said.as_str()), (Some(expected), done), "{spec} {what:?}");
         }
         let (_, done) = skip(&json!({}), Skip::Until(at("2026-12-01T00:00:00Z")), NOW);
         assert!(

@@ -91,6 +91,13 @@ impl Overrides {
         coming.iter().find(|(_, mode)| *mode == Mode::Unchanged).map(|(at, _)| *at)
     }
 
+    /// The last end of a time in which everything is left as it is, later than `from` and not later than `to`.
+    pub(super) fn last_unchanged_end(&self, from: Timestamp, to: Timestamp) -> Option<Timestamp> {
+        let (past, _) = self.changes.split_at(self.changes.partition_point(|(at, _)| *at <= to));
+        let mut changes = past.windows(2).rev().take_while(|pair| from < pair[1].0);
+        changes.find(|pair| pair[0].1 == Mode::Unchanged).map(|pair| pair[1].0)
+    }
+
     /// The moments at which what holds changes, later than `from` and not later than `to`.
     pub(super) fn changes(&self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = Timestamp> {
         let (_, coming) = self.changes.split_at(self.changes.partition_point(|(at, _)| *at <= from));

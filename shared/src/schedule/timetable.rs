@@ -356,13 +356,14 @@ impl Timetable {
         (begin, edges)
     }
 
-    /// Wakes begin earlier, but not before the edge before them, and not in an exception that changes nothing.
+    /// Wakes begin earlier, but not before the edge before them, and not before the end of an exception that changes
+    /// nothing: it would cut off those that have not started.
     fn ahead(&self, mut edges: Vec<Edge>) -> Vec<Edge> {
         let mut earliest = Timestamp::MIN;
         for edge in &mut edges {
             if edge.power == Power::Running {
                 let at = before(edge.at, self.lead).max(earliest);
-                edge.at = self.unchanged_until(at).map_or(at, |end| end.min(edge.at));
+                edge.at = self.overrides.last_unchanged_end(at, edge.at).unwrap_or(at);
             }
             earliest = edge.at;
         }

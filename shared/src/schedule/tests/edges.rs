@@ -106,12 +106,30 @@ fn an_exception_has_another_state_and_what_follows_is_as_ever() {
         let spec = office(&json!({ "exceptions": exceptions }));
         assert_eq!(edges(&spec), expected, "{what}");
     }
-    let until = json!([days("2026-11-27", Some("2026-11-30T07:20"), "Unchanged")]);
-    let early = office(&json!({ "lead": "30m", "exceptions": until }));
-    let expected = "30T06:20Z Awake, 30T17:00Z Sleep";
-    assert_eq!(edges(&early), expected, "not within an exception");
-    let wake = timetable(&early).next(at("2026-11-27T18:00:00Z"), 1)[0];
-    assert_eq!((wake.at, wake.nominal), (at("2026-11-30T06:20:00Z"), at("2026-11-30T06:30:00Z")));
+    let unchanged = |from: &str, to: &str| days(from, Some(to), "Unchanged");
+    for (what, exceptions, begins) in [
+        ("not within an exception", json!([unchanged("2026-11-28", "2026-11-30T07:20")]), "06:20"),
+        (
+            "not before one, which would end its rollout",
+            json!([unchanged("2026-11-30T07:00", "2026-11-30T07:20")]),
+            "06:20",
+        ),
+        (
+            "not between two",
+            json!([
+                unchanged("2026-11-30T06:50", "2026-11-30T06:55"),
+                unchanged("2026-11-30T07:10", "2026-11-30T07:15")
+            ]),
+            "06:15",
+        ),
+        ("at its time, with the end of one", json!([unchanged("2026-11-30T07:29", "2026-11-30T07:30")]), "06:30"),
+        ("after the end of one before it", json!([unchanged("2026-11-30T06:00", "2026-11-30T06:30")]), "05:30"),
+    ] {
+        let early = office(&json!({ "lead": "60m", "exceptions": exceptions }));
+        let wake = timetable(&early).next(at("2026-11-27T18:00:00Z"), 1)[0];
+        let begins = at(&format!("2026-11-30T{begins}:00Z"));
+        assert_eq!((wake.at, wake.nominal), (begins, at("2026-11-30T06:30:00Z")), "{what}");
+    }
     // A sleep exception over events ends with what an event has asked for before.
     let events = json!([{ "cron": "0 7 1 1 *", "power": "Awake" }]);
     let spec = spec(&json!({ "events": events, "exceptions": [days("2026-11-28", None, "Sleep")] }));

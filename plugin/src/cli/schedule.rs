@@ -96,7 +96,7 @@ pub(crate) struct CreateArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(-1_000..=1_000),
           allow_hyphen_values = true, hide_short_help = true)]
     pub(crate) priority: Option<i32>,
-    /// Change nothing if there are more targets than this [default: 1000]
+    /// Change nothing if it governs more targets than this [default: 1000]
     ///
     /// Of workloads it counts the namespaces.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_MEMBERS)),

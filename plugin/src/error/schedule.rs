@@ -28,8 +28,6 @@ pub(crate) enum ScheduleError {
     OtherKind { kind: String },
     #[error("targets of a ClusterPowerSchedule by name need a namespace: give -n NAMESPACE")]
     NoNamespace,
-    #[error("nothing was created: it selects {found}, more than {most}, and no edge would change them: {advice}")]
-    TooMany { found: String, most: u32, advice: String },
     #[error("name one target, such as cd/demo")]
     NotOneTarget,
     #[error("{what}: no schedule has targets of this type, must be one of {known}")]
@@ -45,7 +43,7 @@ impl ScheduleError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Unscheduled { .. } | Self::Timetable(_) => Exit::Error,
-            Self::Refused { .. } | Self::TooMany { .. } => Exit::Refused,
+            Self::Refused { .. } => Exit::Refused,
             _ => Exit::Usage,
         }
     }

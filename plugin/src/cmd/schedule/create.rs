@@ -75,15 +75,12 @@ pub(super) async fn run(kinds: Kinds, args: &CreateArgs, hub_args: &HubArgs) -> 
         return Ok(Exit::of(failures.map(|failure| output::failed(&Failure::from(failure)))));
     }
     let (found, now): (Vec<Target>, _) = (found.into_iter().flatten().collect(), Timestamp::now());
-    let selects = if of_workloads {
-        within(namespaces(hub, &query, &found).await, "namespace", most)?
-    } else {
-        within(found.len(), "target", most)?
-    };
-    if let Some(text) = too_early(&timetable, &found, now) {
+    let (selects, what) =
+        if of_workloads { (namespaces(hub, &query, &found).await, "namespace") } else { (found.len(), "target") };
+    for text in too_many(selects, what, most).into_iter().chain(too_early(&timetable, &found, now)) {
         output::warning(&text);
     }
-    let lines = summary(args, &name, &timetable, &selects, now);
+    let lines = summary(args, &name, &timetable, &count(selects, what), now);
     prompt::confirm(&args.write, args.yes, &question(&lines, &found.iter().collect::<Vec<_>>()), &lines)?;
     let write = Write::from(&args.write);
     let created = output::warned(hub.create(Resource::preferred(kind), Some(&hub.namespace), &object, &write)).await?;
@@ -242,18 +239,20 @@ async fn namespaces(hub: &HubClient, query: &Query, found: &[Target]) -> usize {
     found.iter().map(|target| &target.namespace).collect::<BTreeSet<_>>().len()
 }
 
-/// What is selected, in words. An edge changes nothing if there is more than `most`.
-fn within(found: usize, what: &str, most: u32) -> Result<String, ScheduleError> {
-    let selects = count(found, what);
-    if found <= most as usize {
-        return Ok(selects);
-    }
+/// An edge changes nothing if the schedule governs more than `most`. What others govern is not known here.
+fn too_many(found: usize, what: &str, most: u32) -> Option<String> {
     let advice = if found <= MAX_MEMBERS as usize {
         format!("give --max-targets {found} or more, or select fewer")
     } else {
         format!("select fewer, {MAX_MEMBERS} at most")
     };
-    Err(ScheduleError::TooMany { found: selects, most, advice })
+    (found > most as usize).then(|| {
+        format!(
+            "the schedule selects {}, and no edge changes any if it governs more than {most} ({what}s that other schedules \
+             govern do not count): {advice}",
+            count(found, what)
+        )
+    })
 }
 
 /// What is about to be created, in lines.
@@ -379,27 +378,37 @@ mod tests {
     }
 
     #[test]
-    fn more_than_an_edge_changes_is_refused_with_a_limit_that_is_taken() {
+    fn a_selection_over_the_limit_warns_of_it_with_a_limit_that_is_taken() {
         let most = |limit: &str| {
             let object = made(&format!("--awake|07:30-18:00|--all{limit}")).unwrap();
             serde_json::from_value::<PowerSchedule>(object).unwrap().spec.0.rollout.most_targets()
         };
         for (limit, found, what, says) in [
             ("", 1_000, "target", ""),
-            ("", 1_200, "target", "it selects 1200 targets, more than 1000,"),
+            (
+                "",
+                1_200,
+                "target",
+                "selects 1200 targets, and no edge changes any if it governs more than 1000 (targets that",
+            ),
             ("|--max-targets|2000", 1_200, "target", ""),
-            ("|--max-targets|5", 6, "namespace", "it selects 6 namespaces, more than 5,"),
-            ("", 50_000, "target", "it selects 50000 targets, more than 1000,"),
+            (
+                "|--max-targets|5",
+                6,
+                "namespace",
+                "selects 6 namespaces, and no edge changes any if it governs more than 5 (",
+            ),
+            ("", 50_000, "target", "selects 50000 targets, and no edge changes any if it governs more than 1000 ("),
         ] {
-            let refused = within(found, what, most(limit)).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(refused.contains(says) && refused.is_empty() == says.is_empty(), "{limit} {found}: {refused}");
-            if let Some((_, advised)) = refused.split_once("--max-targets ") {
+            let warning = too_many(found, what, most(limit)).unwrap_or_default();
+            assert!(warning.contains(says) && warning.is_empty() == says.is_empty(), "{limit} {found}: {warning}");
+            if let Some((_, advised)) = warning.split_once("--max-targets ") {
                 let advised = advised.split(' ').next().unwrap();
-                assert!(within(found, what, most(&format!("|--max-targets|{advised}"))).is_ok(), "{refused}");
+                assert_eq!(too_many(found, what, most(&format!("|--max-targets|{advised}"))), None, "{warning}");
             }
         }
-        let refused = within(50_001, "target", 1_000).unwrap_err().to_string();
-        assert!(refused.ends_with(": select fewer, 50000 at most"), "{refused}");
+        let warning = too_many(50_001, "target", 1_000).unwrap();
+        assert!(warning.ends_with(" govern do not count): select fewer, 50000 at most"), "{warning}");
     }
 
     #[test]
@@ -421,8 +430,7 @@ mod tests {
         let Some(Command::Schedule(schedule)) = &cli.command else { panic!("another command") };
         let ScheduleVerb::Create(args) = &schedule.verb else { panic!("another verb") };
         let timetable = Timetable::of(&spec(args).unwrap(), &[]).unwrap();
-        let selects = within(found.len(), "target", spec(args).unwrap().rollout.most_targets()).unwrap();
-        let lines = summary(args, "powerschedule.hibernate.sh/night", &timetable, &selects, now);
+        let lines = summary(args, "powerschedule.hibernate.sh/night", &timetable, "2 targets", now);
         assert_eq!(
             question(&lines, &found.iter().collect::<Vec<_>>()),
             "About to create powerschedule.hibernate.sh/night, which selects 2 targets now\n  \

@@ -169,7 +169,6 @@ fn of_schedules(error: &ScheduleError) -> &'static [&'static str] {
         ScheduleError::Faults(_)
         | ScheduleError::Unscheduled { .. }
         | ScheduleError::Timetable(_)
-        | ScheduleError::TooMany { .. }
         | ScheduleError::Refused { .. } => &[],
     }
 }

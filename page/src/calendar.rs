@@ -1,5 +1,6 @@
 //! Fourteen days of schedules: when targets sleep, by a pattern and not by a color alone; the same edges as a table.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
@@ -14,7 +15,7 @@ use shared::schedule::timetable::{Edge, Source, Timetable};
 use shared::schedule::zone::zone;
 use shared::text::sanitize;
 use view::age::local;
-use view::calendar::timetable;
+use view::calendar::{CalendarNamespace, timetable};
 use view::schedule::ScheduleState;
 use view::{CONCURRENCY, Item};
 
@@ -103,11 +104,11 @@ pub async fn html(site: &Site, now: Timestamp) -> Result<String, String> {
     let more = schedules.len().saturating_sub(MAX_ROWS);
     let begin = now.to_zoned(TimeZone::UTC).start_of_day().map_or(now, |day| day.timestamp());
     let end = after(begin, DAY * u32::from(DAYS));
-    let hub = site.hub();
+    let (hub, namespace) = (site.hub(), Arc::new(CalendarNamespace::new(None)));
     let read = schedules.into_iter().take(MAX_ROWS).map(move |state| {
-        let hub = hub.clone();
+        let (hub, namespace) = (hub.clone(), Arc::clone(&namespace));
         async move {
-            let timetable = timetable(&hub, &state, None).await;
+            let timetable = timetable(&hub, &state, &namespace).await;
             (state, timetable)
         }
     });

@@ -5,6 +5,7 @@ use serde_json::Value;
 use shared::schedule::api::CalendarReference;
 use shared::schedule::calendar::{self, Holiday};
 use shared::schedule::timetable::{Invalid, Timetable};
+use tokio::sync::OnceCell;
 
 use super::installed;
 use super::savings::CONFIG_MAPS;
@@ -22,31 +23,44 @@ pub enum TimetableError {
     Calendar { what: String, index: usize, why: String },
 }
 
+/// Where the calendars of cluster-wide schedules are. The hub is asked once for all of them, when the first one is read.
+#[derive(Debug)]
+pub struct CalendarNamespace(OnceCell<Result<String, String>>);
+
+impl CalendarNamespace {
+    /// This one, or that of our controller.
+    pub fn new(given: Option<&str>) -> Self {
+        Self(OnceCell::new_with(given.map(|name| Ok(name.to_owned()))))
+    }
+
+    async fn get(&self, hub: &HubClient) -> Result<&str, String> {
+        let installed = async { installed::namespace(hub).await.map_err(|error| error.to_string()) };
+        self.0.get_or_init(|| installed).await.as_deref().map_err(Clone::clone)
+    }
+}
+
 /// Faults of a schedule, a line each.
 pub fn lines(faults: &[Invalid]) -> String {
     faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ")
 }
 
-/// The calendars of a schedule. `cluster_wide`: where those of cluster-wide schedules are, if not where our controller is.
+/// The calendars of a schedule.
 ///
 /// # Errors
 /// When one cannot be read.
 pub async fn calendars(
     hub: &HubClient,
     state: &ScheduleState,
-    cluster_wide: Option<&str>,
+    cluster_wide: &CalendarNamespace,
 ) -> Result<Calendars, TimetableError> {
-    let (references, mut calendars) = (&state.spec().calendars, Vec::new());
+    let mut calendars = Vec::new();
     let fail = |index, why| TimetableError::Calendar { what: state.full_name(), index, why };
-    let namespace = match (state.namespace(), cluster_wide) {
-        ("", None) if !references.is_empty() => {
-            installed::namespace(hub).await.map_err(|error| fail(0, error.to_string()))?
-        }
-        ("", given) => given.unwrap_or_default().to_owned(),
-        (own, _) => own.to_owned(),
-    };
-    for (index, reference) in references.iter().enumerate() {
-        calendars.push(calendar(hub, &namespace, reference).await.map_err(|why| fail(index, why))?);
+    for (index, reference) in state.spec().calendars.iter().enumerate() {
+        let namespace = match state.namespace() {
+            "" => cluster_wide.get(hub).await.map_err(|why| fail(index, why))?,
+            own => own,
+        };
+        calendars.push(calendar(hub, namespace, reference).await.map_err(|why| fail(index, why))?);
     }
     Ok(calendars)
 }
@@ -66,7 +80,7 @@ pub fn read(state: &ScheduleState, calendars: &[Vec<Holiday>]) -> Result<Timetab
 pub async fn timetable(
     hub: &HubClient,
     state: &ScheduleState,
-    cluster_wide: Option<&str>,
+    cluster_wide: &CalendarNamespace,
 ) -> Result<Timetable, TimetableError> {
     read(state, &calendars(hub, state, cluster_wide).await?)
 }

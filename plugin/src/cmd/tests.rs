@@ -276,8 +276,13 @@ fn calendars_and_prices_are_read_where_the_controller_is() {
     let calendars = json!([{ "configMap": "holidays", "key": "days", "power": "Sleep" }]);
     let awake = json!([{ "from": "07:30", "to": "18:00" }]);
     let spec = json!({ "timeZone": "UTC", "awake": awake, "targets": { "all": true }, "calendars": calendars });
+    let platform = |name: &str| json!({ "metadata": { "name": name }, "spec": spec });
+    let list = |items: Vec<Value>| json!({ "metadata": { "resourceVersion": "1" }, "items": items });
     let schedule = "GET /apis/hibernate.sh/v1alpha1/clusterpowerschedules/platform";
-    server.answers(schedule, 200, json!({ "metadata": { "name": "platform" }, "spec": spec }));
+    server.answers(schedule, 200, platform("platform"));
+    let all = "GET /apis/hibernate.sh/v1alpha1/clusterpowerschedules";
+    server.answers(all, 200, list(vec![platform("platform"), platform("tenants")]));
+    server.answers("GET /apis/hibernate.sh/v1alpha1/namespaces/shop/powerschedules", 200, list(Vec::new()));
     let map = |namespace: &str, name: &str| format!("GET /api/v1/namespaces/{namespace}/configmaps/{name}");
     server.answers(&map("sleep", "holidays"), 200, json!({ "data": { "days": "2126-12-24 Christmas" } }));
     for (more, exit, expected) in [
@@ -286,6 +291,9 @@ fn calendars_and_prices_are_read_where_the_controller_is() {
     ] {
         assert_eq!(server.run(&format!("schedule next cpsch/platform{more}")), (exit, expected), "{more}");
     }
+    let (exit, asked) = server.run("schedule next -n shop");
+    let count = |request: &str| asked.iter().filter(|one| *one == request).count();
+    assert_eq!((exit, count(webhooks), count(&map("sleep", "holidays"))), (Exit::Done, 1, 2), "{asked:?}");
     let cli = server.cli("savings");
     let prices = wait_for(async { view::savings::prices(&connect(&cli.hub).unwrap()).await });
     let asked = std::mem::take(&mut *server.asked.lock().unwrap());

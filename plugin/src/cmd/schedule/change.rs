@@ -14,7 +14,7 @@ use shared::schedule::timetable::{Edge, Timetable};
 use shared::schedule::zone::zone;
 use shared::text::name_some;
 use view::age::local;
-use view::calendar::{calendars, read};
+use view::calendar::{CalendarNamespace, calendars, read};
 use view::schedule::ScheduleState;
 
 use super::{find, next_text, text, word};
@@ -56,12 +56,10 @@ pub(super) async fn run(change: Change<'_>, args: &ChangeArgs, hub_args: &HubArg
     let hub = connect(hub_args)?;
     let (row, object) = find(&hub, &args.schedule).await?;
     let now = time::now();
+    let namespace = CalendarNamespace::new(args.calendars.calendar_namespace.as_deref());
     let step = async |object: &Value| {
         let state = ScheduleState::read(row, object.clone())?;
-        let calendars = async || {
-            let found = calendars(&hub, &state, args.calendars.calendar_namespace.as_deref()).await;
-            found.map_err(ScheduleError::from)
-        };
+        let calendars = async || calendars(&hub, &state, &namespace).await.map_err(ScheduleError::from);
         let step = match change {
             Change::Suspend(on) => Ok(suspended(&state, on)),
             Change::Skip(until) => {

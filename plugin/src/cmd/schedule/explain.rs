@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use shared::annotation::{format, keys};
 use shared::kinds::{Kinds, View};
 use shared::schedule::governs::may_govern;
-use view::calendar::timetable;
+use view::calendar::{CalendarNamespace, timetable};
 use view::known;
 use view::schedule::{ScheduleState, Schedules};
 use view::target::place;
@@ -48,14 +48,13 @@ pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) ->
         output::warning(&format!("{failure}: not all schedules that may govern the target are known"));
     }
     let schedules = with_reasons(&all.of(target.row, &view));
+    let namespace = CalendarNamespace::new(args.read.calendars.calendar_namespace.as_deref());
     let next = match schedules.first() {
         Some((state, _)) if state.spec().suspend => Some("none: the schedule is suspended".to_owned()),
-        Some((state, _)) => {
-            Some(match timetable(&hub, state, args.read.calendars.calendar_namespace.as_deref()).await {
-                Ok(timetable) => next_text(&timetable, &state.spec().time_zone, Timestamp::now()),
-                Err(error) => format!("not known: {error}"),
-            })
-        }
+        Some((state, _)) => Some(match timetable(&hub, state, &namespace).await {
+            Ok(timetable) => next_text(&timetable, &state.spec().time_zone, Timestamp::now()),
+            Err(error) => format!("not known: {error}"),
+        }),
         None => None,
     };
     let (what, obstacles) = (format!("{}{}", target.full_name(), target.place()), obstacles(&view, Timestamp::now()));

@@ -7,7 +7,7 @@ use shared::schedule::timetable::{Edge, Timetable};
 use shared::schedule::zone::zone;
 use shared::text::quoted;
 use view::age::local;
-use view::calendar::timetable;
+use view::calendar::{CalendarNamespace, timetable};
 use view::known;
 use view::schedule::ScheduleState;
 
@@ -37,6 +37,7 @@ pub(super) async fn run(args: &NextArgs, hub_args: &HubArgs) -> Result<Exit, Pro
     let mut exits: Vec<Exit> = failures.into_iter().map(|failure| output::failed(&failure.into())).collect();
     let now = Timestamp::now();
     let until = now.checked_add(SignedDuration::from_hours(24 * i64::from(args.days))).unwrap_or(Timestamp::MAX);
+    let namespace = CalendarNamespace::new(args.read.calendars.calendar_namespace.as_deref());
     let mut edges = Vec::new();
     for state in &states {
         if state.spec().suspend {
@@ -46,7 +47,7 @@ pub(super) async fn run(args: &NextArgs, hub_args: &HubArgs) -> Result<Exit, Pro
                 state.full_name()
             ));
         }
-        match timetable(&hub, state, args.read.calendars.calendar_namespace.as_deref()).await {
+        match timetable(&hub, state, &namespace).await {
             // Of a suspended schedule that was asked for, what would happen.
             Ok(_) if state.spec().suspend && args.schedule.is_none() => {}
             Ok(timetable) => edges.extend(between(state, &timetable, now, until)),

@@ -14,6 +14,9 @@ const REFUSED_TTL: Duration = Duration::from_secs(10);
 /// How long callers get a failed login's result instead of a new attempt.
 const FAILED_TTL: Duration = Duration::from_secs(1);
 
+/// Longest time that a token is kept, whatever its answer says: a time too far away is none that a clock can tell.
+const MAX_TTL: Duration = Duration::from_hours(24);
+
 /// How an account gets a token.
 pub trait Login: Send + Sync {
     /// A token, and what came with it.
@@ -49,7 +52,7 @@ impl<L: Login> Tokens<L> {
         }
         let login = self.login.login().await;
         let life = match &login {
-            Ok((_, life)) => life.mul_f64(0.8),
+            Ok((_, life)) => life.mul_f64(0.8).min(MAX_TTL),
             Err(CallError::Rejected(_)) => REFUSED_TTL,
             Err(_) => FAILED_TTL,
         };
@@ -96,6 +99,7 @@ mod tests {
     struct Numbers {
         next: AtomicU32,
         refuses: bool,
+        life: Duration,
     }
 
     fn unauthorized() -> CallError {
@@ -109,12 +113,12 @@ mod tests {
         async fn login(&self) -> Result<(u32, Duration), CallError> {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-            if self.refuses { Err(unauthorized()) } else { Ok((number, Duration::from_secs(100))) }
+            if self.refuses { Err(unauthorized()) } else { Ok((number, self.life)) }
         }
     }
 
     fn tokens(refuses: bool) -> Tokens<Numbers> {
-        Tokens::new(Numbers { next: AtomicU32::new(0), refuses })
+        Tokens::new(Numbers { next: AtomicU32::new(0), refuses, life: Duration::from_secs(100) })
     }
 
     #[tokio::test(start_paused = true)]
@@ -125,6 +129,18 @@ mod tests {
         assert_eq!(tokens.get().await, Ok(1));
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(tokens.get().await, Ok(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_of_an_absurd_life_is_kept_for_a_day() {
+        for life in [u64::MAX, u64::MAX / 2].map(Duration::from_secs) {
+            let tokens = Tokens::new(Numbers { next: AtomicU32::new(0), refuses: false, life });
+            assert_eq!(tokens.get().await, Ok(1));
+            tokio::time::sleep(MAX_TTL - Duration::from_secs(2)).await;
+            assert_eq!(tokens.get().await, Ok(1));
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            assert_eq!(tokens.get().await, Ok(2));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -71,13 +71,15 @@ impl Moves {
         let mut outcome = Outcome::default();
         for ids in ids.chunks(MAX_BATCH) {
             let Ok(admitted) = timeout(ADMISSION_TIMEOUT, self.sender.admit(self.call, ids.len())).await else {
-                return if outcome == Outcome::default() { Err(self.limited()) } else { Ok(outcome) };
+                let is_first = outcome == Outcome::default();
+                return if is_first { Err(self.limited()) } else { Ok(Outcome { unfinished: true, ..outcome }) };
             };
             let (now, later) = ids.split_at(admitted.min(ids.len()));
             let part = self.parts.ask(now.len(), BATCH_WINDOW, |reply| Part::new(now, reply)).await;
             let part = part.unwrap_or_else(|_| Err(given_up(api_name(self.call))))?;
             outcome.moved.extend(part.moved);
             outcome.refused.extend(part.refused);
+            outcome.unfinished |= part.unfinished || !later.is_empty();
             if !later.is_empty() {
                 break;
             }
@@ -347,7 +349,10 @@ impl<S: Ec2Api> Round<'_, S> {
                     }
                 }
                 // The caller learns what was done and requests the rest again.
-                Err(_) if !outcome.moved.is_empty() => break,
+                Err(_) if !outcome.moved.is_empty() => {
+                    outcome.unfinished = true;
+                    break;
+                }
                 Err(failure) => return Err(self.mover.failed(failure)),
             }
         }

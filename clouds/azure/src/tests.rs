@@ -312,6 +312,25 @@ async fn six_hundred_machines_of_a_subscription_start_without_a_429() {
     assert!(of("list") <= 30, "{} lists", of("list"));
 }
 
+/// What a subscription admits within the time of one call: the others are not forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_call_says_whether_it_has_left_machines_for_the_next_one() {
+    let bench = bench();
+    bench.simulator().engine.page = 500;
+    let target = bench.cluster("demo", 500).await;
+    let driver = bench.leader();
+    let mut calls = Vec::new();
+    for _ in 0..2 {
+        let left = inventory(&*driver, &target).await.unwrap().to_stop(|_| true);
+        let outcome = driver.advance(&target, Verb::Stop, &left).await.unwrap();
+        assert!(outcome.refused.is_empty(), "{outcome:?}");
+        calls.push((outcome.moved.len(), outcome.unfinished));
+        bench.finish().await;
+    }
+    assert!(calls[0].0 < 450 && calls[0].1 && !calls[1].1, "{calls:?}");
+    assert_eq!(calls[0].0 + calls[1].0, 500);
+}
+
 /// A tenant who changes its mind all the time uses up no limit of the subscription.
 #[tokio::test(start_paused = true)]
 async fn a_machine_is_started_four_times_a_minute_at_most() {

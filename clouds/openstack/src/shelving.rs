@@ -169,7 +169,7 @@ impl Shelving<'_> {
         if verb == Verb::Stop && !has_begun && !steps.is_empty() {
             attempts.begin(self.infra_id, begun);
         }
-        let mut outcome = Outcome { refused: refused.clone(), ..Outcome::default() };
+        let (mut outcome, mut left) = (Outcome { refused: refused.clone(), ..Outcome::default() }, steps.len());
         let calls =
             steps.into_iter().map(|(server, step)| async move { (server, self.send(server, step).await) }.boxed());
         let mut answers = stream::iter(calls.collect::<Vec<_>>()).buffered(MAX_IN_FLIGHT);
@@ -179,7 +179,9 @@ impl Shelving<'_> {
                 Ok(()) => outcome.moved.push((server.name.clone(), state)),
                 Err(failure) => failure.note(&server.name, &mut outcome)?,
             }
+            left -= 1;
             if begun.elapsed() > SEND_WINDOW {
+                outcome.unfinished = left > 0;
                 break; // the rest is for the next pass
             }
         }

@@ -200,7 +200,7 @@ impl<C: Cloud> Planner<C> {
         if verb == Verb::Start && !undescribed.is_empty() {
             match self.send(target, &undescribed, survey.decided + SEND_WINDOW, &mut outcome).await.1 {
                 Some((_, error)) if error.kind == NotLeader => return Err(PassError::Failed(error)),
-                None if outcome.refused.is_empty() => return Ok(outcome),
+                None if outcome.refused.is_empty() => return Ok(Outcome { unfinished: true, ..outcome }),
                 // They stay when the cluster is awake, which is no reason not to wake it.
                 _ => outcome = Outcome::default(),
             }
@@ -249,7 +249,9 @@ impl<C: Cloud> Planner<C> {
         let mut requests = Vec::new();
         for (view, step) in steps {
             // All come back from a sleep that was given up, whichever are tried next.
-            let is_asked = (asked.contains(view.name) || failed.is_some()) && requests.len() < MAX_REQUESTS;
+            let is_wanted = asked.contains(view.name) || failed.is_some();
+            let is_asked = is_wanted && requests.len() < MAX_REQUESTS;
+            outcome.unfinished |= is_wanted && !is_asked && matches!(step, Step::Send(_) | Step::Record(..));
             let request = match step {
                 // A seal covers every machine: a sleep records all of them at once.
                 Step::Record(entry, request) if is_asked || (verb == Verb::Stop && is_new(&entry)) => {

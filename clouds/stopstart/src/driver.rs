@@ -288,11 +288,11 @@ impl<C: Cloud> StopStart<C> {
                 Some((machine.instance.id.clone(), answer))
             });
         }
-        let mut failed = Vec::new();
+        let (mut failed, mut unfinished) = (Vec::new(), false);
         let mut answers = stream::iter(answers).buffer_unordered(MAX_IN_FLIGHT);
         while let Some(answer) = answers.next().await {
             match answer {
-                None => {}
+                None => unfinished = true,
                 Some((id, Ok(()))) => outcome.moved.push((id, states(verb).1)),
                 Some((id, Err(Failure::Machine(reason)))) => outcome.refused.push(reason.of(&id)),
                 Some((id, Err(Failure::Account(error)))) => failed.push((id, error)),
@@ -307,7 +307,9 @@ impl<C: Cloud> StopStart<C> {
             return Err(error.clone());
         }
         // The account is not to blame, because others were moved. What was throttled is asked for again.
-        for (id, error) in failed.into_iter().filter(|(_, error)| error.kind != CloudErrorKind::Throttled) {
+        let is_throttled = |(_, error): &(String, CloudError)| error.kind == CloudErrorKind::Throttled;
+        outcome.unfinished = unfinished || failed.iter().any(is_throttled);
+        for (id, error) in failed.into_iter().filter(|failed| !is_throttled(failed)) {
             let reason = Reason::new(CloudErrorKind::Refused, error.kind.to_string(), error.message);
             outcome.refused.push(reason.of(&id));
         }

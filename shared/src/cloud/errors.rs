@@ -12,6 +12,9 @@ pub struct Outcome {
     pub moved: Vec<(String, InstanceState)>,
     /// Instances the cloud refused, with its words.
     pub refused: Vec<Refusal>,
+    /// Whether instances are left for the next call, because of the account's limits or the time that one call may take.
+    /// Otherwise those that are neither moved nor refused need nothing now.
+    pub unfinished: bool,
 }
 
 /// One instance that the cloud would not start or stop.

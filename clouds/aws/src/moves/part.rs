@@ -35,6 +35,7 @@ impl Part {
         let ids: HashSet<&String> = self.ids.iter().collect();
         self.done.moved.extend(outcome.moved.iter().filter(|(id, _)| ids.contains(id)).cloned());
         self.done.refused.extend(outcome.refused.iter().filter(|refused| ids.contains(&refused.id)).cloned());
+        self.done.unfinished |= outcome.unfinished;
     }
 
     /// Tells the caller that it is done, or what it failed of. Who has given up in the meantime does not hear it.

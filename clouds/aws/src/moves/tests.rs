@@ -385,12 +385,16 @@ proptest::proptest! {
 #[tokio::test(start_paused = true)]
 async fn what_ec2_does_not_admit_is_left_for_the_next_time() {
     let ids: Vec<String> = (0..150).map(|number| format!("i-{number}")).collect();
-    for (admits, expected) in
-        [(vec![100, 50], Ok(150)), (vec![100, 7], Ok(107)), (vec![6], Ok(6)), (vec![100], Ok(100)), (vec![], Err(()))]
-    {
+    for (admits, expected) in [
+        (vec![100, 50], Ok((150, false))),
+        (vec![100, 7], Ok((107, true))),
+        (vec![6], Ok((6, true))),
+        (vec![100], Ok((100, true))),
+        (vec![], Err(())),
+    ] {
         let ec2 = Ec2 { admits: Mutex::new(Some(admits.clone().into_iter())), ..Ec2::default() };
         let outcome = Moves::new(Verb::Start, Arc::new(ec2)).all(&ids).await;
-        let moved = outcome.map(|outcome| outcome.moved.len()).map_err(|error| {
+        let moved = outcome.map(|outcome| (outcome.moved.len(), outcome.unfinished)).map_err(|error| {
             assert_eq!(error.kind, CloudErrorKind::Throttled);
             assert_eq!(
                 error.message,

@@ -11,7 +11,7 @@ use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::READY;
 use shared::hive::decide::{Action, Facts, LastAttempt, Plan};
 use shared::power::Power;
-use shared::text::sanitize;
+use shared::text::{name_some, sanitize};
 use tracing::{info, warn};
 
 use super::drivers::called;
@@ -22,9 +22,12 @@ use crate::runtime::{Class, ReconcileError, Reconciled, clock};
 /// How often a call that is under way is checked for whether it is still wanted.
 const WANTED_PERIOD: Duration = Duration::from_millis(200);
 
+/// Most machines that a log line names.
+const MAX_LOGGED: usize = 10;
+
 /// Runs actions, in order, and writes their outcome into the facts. Returns the object if an action wrote it.
 ///
-/// An action that moves no machine ends the sequence: what comes after it must follow it.
+/// An action that moves no machine, or not all of its machines yet, ends the sequence: what comes after it must follow it.
 pub async fn run(
     hive: &Hive,
     facts: &mut Facts<'_>,
@@ -157,7 +160,8 @@ async fn move_machines(
     if moves.given_up.is_empty() {
         moves.given_up = facts.given_up(verb);
     }
-    info!(cluster = full_name(cluster), %verb, count = ids.len(), instances = ids.join(","), "moving machines");
+    let instances = sanitize(&name_some(ids, MAX_LOGGED));
+    info!(cluster = full_name(cluster), %verb, count = ids.len(), instances, "moving machines");
     let outcome = call_while_wanted(hive, wanted, verb, ids).await?;
     called(&hive.handle.hub.metrics, cluster, verb.into(), &outcome);
 
@@ -168,7 +172,7 @@ async fn move_machines(
             }
             let all_refused = outcome.moved.is_empty() && !outcome.refused.is_empty();
             moves.refused.extend(outcome.refused);
-            !all_refused
+            !all_refused && !outcome.unfinished
         }
         Err(error) if error.kind == CloudErrorKind::NotLeader => return Err(ReconcileError::not_leader()),
         Err(error) => {

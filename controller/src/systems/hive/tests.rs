@@ -42,6 +42,8 @@ struct Cloud {
     slow: AtomicBool,
     /// Whether it shows no machines, as to a key of another account.
     empty: AtomicBool,
+    /// Who was stopped of two workers and a machine of the control plane, if a call moves only the first one that it names.
+    one_by_one: Option<Mutex<Vec<String>>>,
     /// Times that its machines were listed.
     lists: AtomicUsize,
     /// Whether each start is accepted, and the machine stops again.
@@ -68,7 +70,12 @@ impl Cloud {
         if !stop && self.gives_up.load(Ordering::Relaxed) {
             *self.launched.lock() = Some(clock::now());
             let moved = ids.iter().map(|id| (id.clone(), InstanceState::Pending)).collect();
-            return Ok(Outcome { moved, refused: vec![] });
+            return Ok(Outcome { moved, ..Outcome::default() });
+        }
+        if let Some(order) = &self.one_by_one {
+            order.lock().push(ids[0].clone());
+            let moved = vec![(ids[0].clone(), InstanceState::Stopped)];
+            return Ok(Outcome { moved, unfinished: ids.len() > 1, ..Outcome::default() });
         }
         self.stopped.store(stop, Ordering::Relaxed);
         let state = match stop {
@@ -76,7 +83,7 @@ impl Cloud {
             true => InstanceState::Stopped,
             false => InstanceState::Running,
         };
-        Ok(Outcome { moved: ids.iter().map(|id| (id.clone(), state)).collect(), refused: vec![] })
+        Ok(Outcome { moved: ids.iter().map(|id| (id.clone(), state)).collect(), ..Outcome::default() })
     }
 }
 
@@ -96,6 +103,11 @@ impl Driver for Shared {
         let instance = |id: &str, state| Instance { control_plane: true, ..Instance::new(id, state) };
         let instances = if self.0.empty.load(Ordering::Relaxed) {
             vec![]
+        } else if let Some(order) = &self.0.one_by_one {
+            let stopped = order.lock().clone();
+            let state = |id: &str| if stopped.iter().any(|one| one == id) { InstanceState::Stopped } else { state };
+            let machine = |id: &'static str| Instance { control_plane: id == "m-1", ..Instance::new(id, state(id)) };
+            Vec::from(["m-1", "w-1", "w-2"].map(machine))
         } else if self.0.slow.load(Ordering::Relaxed) {
             let since = self.0.moves().first().map(|moved| moved.elapsed().as_secs());
             let state = |takes| match since {
@@ -349,6 +361,17 @@ async fn machines_that_stop_moments_apart_cost_no_write_of_their_own() {
     work.abort();
     assert_eq!(power_state(&hub), "Hibernating");
     assert_eq!(hub.patches(), 3, "stopping, waiting for machines, asleep");
+}
+
+/// The account's limits may admit a few machines only: while workers run, so does their API server.
+#[tokio::test(start_paused = true)]
+async fn the_control_plane_is_not_stopped_before_a_call_was_made_for_each_worker() {
+    let cloud = Arc::new(Cloud { one_by_one: Some(Mutex::default()), ..Cloud::default() });
+    let (hub, work) = asleep(&cloud);
+    sleep(Duration::from_secs(15)).await;
+    work.abort();
+    assert_eq!(power_state(&hub), "Hibernating");
+    assert_eq!(*cloud.one_by_one.as_ref().unwrap().lock(), ["w-1", "w-2", "m-1"]);
 }
 
 #[tokio::test(start_paused = true)]

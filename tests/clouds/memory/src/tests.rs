@@ -107,6 +107,21 @@ async fn sixty_machines_sleep_and_wake() {
     }
 }
 
+/// The control plane is stopped after them, so that each call says whether it has left any for the next one.
+#[tokio::test(start_paused = true)]
+async fn a_call_says_whether_it_has_left_machines_for_the_next_one() {
+    let bench = MemoryBench(Account::new());
+    let target = bench.cluster("demo", 60).await;
+    let driver = bench.driver(Arc::new(|| true));
+    let mut all: Vec<String> = (0..60).map(|number| cloud_conformance::machine("demo", number, 60)).collect();
+    for (count, unfinished) in [(60, true), (30, false)] {
+        all.truncate(count);
+        let outcome = driver.advance(&target, Verb::Stop, &all).await.unwrap();
+        assert_eq!((outcome.moved.len(), outcome.unfinished), (count.min(40), unfinished), "{outcome:?}");
+        bench.finish().await;
+    }
+}
+
 /// One thing that happens to a cluster.
 #[derive(Clone, Copy, Debug)]
 enum Happens {

@@ -30,6 +30,7 @@ use shared::cgu::events::Event;
 use shared::cgu::phase::UpgradePhase;
 use shared::cgu::wire::ManagedClusterObject;
 use shared::duration::age;
+use shared::text::sanitize;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -268,7 +269,7 @@ impl Upgrades {
         note: &str,
         details: Details,
     ) -> bool {
-        info!(object = full_name(about), reason = what.1, "{note}");
+        info!(object = full_name(about), reason = what.1, "{}", sanitize(note));
         self.handle.hub.events.publish_annotated(about, kind, what, note, details).await
     }
 

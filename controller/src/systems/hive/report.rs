@@ -16,7 +16,14 @@ pub async fn transition(hive: &Hive, before: &ClusterDeployment, after: &Cluster
     let (from, to, progress) = (before.power_state(), after.power_state(), after.message(PROGRESS));
     let word = primary_condition(after);
     let message = word.and_then(|word| word.message.as_deref()).unwrap_or_default();
-    info!(cluster = full_name(after), from, to, says = message, progress, "status written");
+    info!(
+        cluster = full_name(after),
+        from,
+        to,
+        says = sanitize(message),
+        progress = sanitize(progress),
+        "status written"
+    );
     let failed = reason::is_failure(to);
     if before.message(LEDGER) != after.message(LEDGER) {
         hive.handle.hub.metrics.savings.ledger_written(&sleep_history(before), &sleep_history(after));

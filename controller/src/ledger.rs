@@ -92,8 +92,25 @@ impl SecretLedger {
 /// openshift/hive#2722.
 fn is_of(secret: &Secret, target: Option<&OwnerReference>) -> bool {
     let mut owners = secret.owner_references().iter().filter(|owner| owner.kind == "ClusterDeployment").peekable();
-    let is_ours = secret.data.as_ref().is_some_and(|data| data.contains_key(KEY));
-    (owners.peek().is_none() && !is_ours) || owners.any(|owner| target.is_some_and(|target| target.uid == owner.uid))
+    (owners.peek().is_none() && !has(secret, KEY))
+        || owners.any(|owner| target.is_some_and(|target| target.uid == owner.uid))
+}
+
+fn has(secret: &Secret, key: &str) -> bool {
+    secret.data.as_ref().is_some_and(|data| data.contains_key(key))
+}
+
+/// What to do about a Secret with another owner. Images carry copies of our record, and none of what
+/// openshift/hive#2722 has.
+fn advice(secret: &Secret, target: Option<&OwnerReference>) -> String {
+    if has(secret, KEY) || !has(secret, EXPORT) {
+        return "delete it, and the record is made again of what the images carry".to_owned();
+    }
+    format!(
+        "the images carry no copy of its key {EXPORT}: save the Secret, and set metadata.ownerReferences to this \
+         ClusterDeployment, uid {}",
+        target.map_or("", |target| target.uid.as_str())
+    )
 }
 
 impl Ledger for SecretLedger {
@@ -102,10 +119,11 @@ impl Ledger for SecretLedger {
             let found = self.hub.find(&self.secret(None)).await.map_err(|error| self.unanswered("read", &error))?;
             let Some(secret) = found else { return Ok(None) };
             if !is_of(&secret, self.owner.as_ref()) {
-                return Err(LedgerError::Failed(format!(
-                    "the record of the cluster's machines is refused: the owner of Secret {}/{} is not this \
-                     ClusterDeployment; delete it, and the record is made again of what the images carry",
-                    self.namespace, self.name
+                let (namespace, name) = (&self.namespace, &self.name);
+                return Err(LedgerError::Refused(format!(
+                    "the record of the cluster's machines is refused: the owner of Secret {namespace}/{name} is not this \
+                     ClusterDeployment; {}",
+                    advice(&secret, self.owner.as_ref())
                 )));
             }
             let version = secret.resource_version().unwrap_or_default();
@@ -113,7 +131,7 @@ impl Ledger for SecretLedger {
             // Another writer's, or damaged: a record that cannot be read must not pass for one that does not exist.
             match bytes.map(|ByteString(bytes)| String::from_utf8(bytes)) {
                 Some(Ok(text)) => Ok(Some(Entry { text, version })),
-                _ => Err(LedgerError::Failed(format!("Secret {} has no text in key {KEY}", self.name))),
+                _ => Err(LedgerError::Refused(format!("Secret {} has no text in key {KEY}", self.name))),
             }
         }
         .boxed()
@@ -137,6 +155,7 @@ impl Ledger for SecretLedger {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use shared::cloud::{CloudError, CloudErrorKind};
 
     use super::*;
 
@@ -160,6 +179,18 @@ mod tests {
             let secret = json!({"metadata": {"ownerReferences": owners}, "data": {key: ""}});
             let secret: Secret = serde_json::from_value(secret).unwrap();
             assert_eq!(is_of(&secret, Some(&target)), expected, "{key} {owners}");
+            if !expected {
+                let advice = advice(&secret, Some(&target));
+                assert_eq!(advice.starts_with("delete it, "), key == KEY, "only images of ours carry copies: {advice}");
+                assert_eq!(advice.ends_with(", uid own"), key == EXPORT, "{advice}");
+            }
         }
+    }
+
+    #[test]
+    fn what_only_a_change_of_the_secret_helps_against_is_reported() {
+        let kind = |error| CloudError::from(error).kind;
+        assert_eq!(kind(LedgerError::Refused(String::new())), CloudErrorKind::Invalid);
+        assert_eq!(kind(LedgerError::Failed(String::new())), CloudErrorKind::Unavailable);
     }
 }

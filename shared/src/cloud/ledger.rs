@@ -28,6 +28,9 @@ pub enum LedgerError {
     /// The controller has no permission. Nothing was read or written.
     #[error("{0}")]
     Denied(String),
+    /// What is stored is no record of this cluster: only a change of it helps. Nothing was written.
+    #[error("{0}")]
+    Refused(String),
     /// The store does not answer, or refuses. Whether a write took place is not known.
     #[error("{0}")]
     Failed(String),
@@ -38,6 +41,7 @@ impl From<LedgerError> for CloudError {
         let kind = match error {
             LedgerError::NotLeader => CloudErrorKind::NotLeader,
             LedgerError::Denied(_) => CloudErrorKind::Denied,
+            LedgerError::Refused(_) => CloudErrorKind::Invalid,
             LedgerError::Conflict | LedgerError::Failed(_) => CloudErrorKind::Unavailable,
         };
         Self { kind, message: error.to_string() }

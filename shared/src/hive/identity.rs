@@ -1,6 +1,7 @@
 //! Whose machines: what a `ClusterDeployment` says its machines are, and which one of several that say the same is
 //! acted on.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -12,31 +13,52 @@ use crate::hive::api::{ClusterDeployment, FAKE_CLUSTER};
 /// machines.
 pub const IDENTITY_TAKEN: &str = "IdentityTaken";
 
+/// There the resource group finds a cluster's machines, whatever its infraID is.
+const AZURE: &str = "azure";
+
 /// What finds a cluster's machines in its cloud. Objects with one identity name the same machines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity<'a> {
     platform: &'a str,
     region: &'a str,
-    infra_id: &'a str,
+    /// The infraID; on Azure the resource group in lowercase, because case does not count there.
+    name: Cow<'a, str>,
 }
 
 impl<'a> Identity<'a> {
     /// The identity of an object, whether it is installed, paused or being deleted: its machines are there until it is
-    /// gone. `None` if it names no machines: it has no infraID, or is a fake.
+    /// gone. `None` if it names no machines: it has no infraID or, on Azure, no resource group, or is a fake.
     pub fn of(cluster: &'a ClusterDeployment) -> Option<Self> {
-        let infra_id = cluster.spec.cluster_metadata.as_ref()?.infra_id.as_str();
+        let metadata = cluster.spec.cluster_metadata.as_ref()?;
         let platform = &cluster.spec.platform;
-        let names_machines = !infra_id.is_empty() && !cluster.annotation_is_true(FAKE_CLUSTER);
+        let name = if platform.name() == AZURE {
+            let group = metadata.platform.as_ref()?.azure.as_ref()?.resource_group_name.as_ref()?;
+            Cow::Owned(group.to_lowercase())
+        } else {
+            Cow::Borrowed(metadata.infra_id.as_str())
+        };
+        let is_fake = cluster.annotation_is_true(FAKE_CLUSTER);
+        let names_machines = !metadata.infra_id.is_empty() && !name.is_empty() && !is_fake;
         // There a region takes no part in finding machines: another spelling of it names the same ones.
-        let is_global = matches!(platform.name(), "azure" | "gcp");
+        let is_global = matches!(platform.name(), AZURE | "gcp" | "openstack");
         let region = platform.region().filter(|_| !is_global).unwrap_or_default();
-        names_machines.then(|| Self { platform: platform.name(), region, infra_id })
+        names_machines.then(|| Self { platform: platform.name(), region, name })
+    }
+
+    /// Whether machines of this identity in another account are other machines: people name resource groups, and each
+    /// subscription may have one of that name.
+    pub fn is_per_account(&self) -> bool {
+        self.platform == AZURE
     }
 }
 
 impl fmt::Display for Identity<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}, {}", self.platform, self.region, self.infra_id)
+        let Self { platform, region, name } = self;
+        if self.is_per_account() {
+            return write!(f, "{platform}, resource group {name}");
+        }
+        write!(f, "{platform}, {region}, {name}")
     }
 }
 
@@ -128,15 +150,33 @@ mod tests {
             assert_eq!(Identity::of(&other) == Identity::of(&own), same, "{case}");
         }
         let on = |platform: &str, region: &str| {
-            let change = json!({ "spec": { "platform": { "aws": null, platform: { "region": region } } } });
-            cluster("a", "own", &change)
+            let metadata = json!({ "platform": { "azure": { "resourceGroupName": "demo-rg" } } });
+            let platform = json!({ "aws": null, platform: { "region": region } });
+            cluster("a", "own", &json!({ "spec": { "platform": platform, "clusterMetadata": metadata } }))
         };
-        for (platform, same) in [("azure", true), ("gcp", true), ("ibmcloud", false)] {
+        for (platform, same) in [("azure", true), ("gcp", true), ("openstack", true), ("ibmcloud", false)] {
             let (a, b) = (on(platform, "a"), on(platform, "b"));
             assert_eq!(Identity::of(&a) == Identity::of(&b), same, "regions of {platform}");
         }
         let nameless = cluster("a", "own", &json!({ "spec": { "clusterMetadata": { "infraID": "" } } }));
         assert_eq!(Identity::of(&nameless), None, "two objects without machines share none");
+    }
+
+    #[test]
+    fn on_azure_the_resource_group_names_the_machines_whatever_the_infra_id() {
+        let on = |infra_id: &str, group: &str| {
+            let metadata = json!({ "infraID": infra_id, "platform": { "azure": { "resourceGroupName": group } } });
+            let platform = json!({ "aws": null, "azure": { "region": "r" } });
+            cluster("a", "own", &json!({ "spec": { "platform": platform, "clusterMetadata": metadata } }))
+        };
+        let own = on("demo-x7k2p", "Demo-RG");
+        for (infra_id, group, same) in [("other-b3m9q", "demo-rg", true), ("demo-x7k2p", "other-rg", false)] {
+            assert_eq!(Identity::of(&on(infra_id, group)) == Identity::of(&own), same, "{infra_id} {group}");
+        }
+        for (infra_id, group) in [("demo-x7k2p", ""), ("", "demo-rg")] {
+            assert_eq!(Identity::of(&on(infra_id, group)), None, "no machine is found by it");
+        }
+        assert_eq!(Identity::of(&own).unwrap().to_string(), "azure, resource group demo-rg");
     }
 
     #[test]

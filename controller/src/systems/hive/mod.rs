@@ -21,7 +21,7 @@ use std::time::Duration;
 use shared::hive::api::ClusterDeployment;
 use shared::hive::conditions::HIBERNATING;
 use shared::hive::decide::{self, Facts, Notice, Plan, Requeue, SyncSetState, sleep_history};
-use shared::hive::identity::Older;
+use shared::hive::identity::{Identity, Older};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -111,7 +111,12 @@ impl Hive {
 }
 
 /// The older object that names the machines of `cluster`. Only the log names it whatever its namespace.
-fn older_than(hive: &Hive, cluster: &ClusterDeployment) -> Option<Older> {
+async fn older_than(hive: &Hive, cluster: &ClusterDeployment) -> Option<Older> {
+    let is_per_account = Identity::of(cluster).is_some_and(|identity| identity.is_per_account());
+    if is_per_account && hive.ownership.older_than(cluster).is_some() {
+        // If it fails, nothing tells the two apart.
+        let _ = Box::pin(observe::list(hive, cluster)).await;
+    }
     let older = hive.ownership.older_than(cluster)?;
     let name = full_name(cluster);
     if let Some(left_out) = hive.handle.hub.warnings.due("machines", &name) {
@@ -145,7 +150,8 @@ impl System for Hive {
         if !self.ownership.is_listed() {
             return Ok(Observed::Rest(Some(UNLISTED_DELAY)));
         }
-        let (sync, older) = (self.sync(cluster, state), older_than(self, cluster));
+        let sync = self.sync(cluster, state);
+        let older = older_than(self, cluster).await;
         if let Some(left) = state.remaining_rest(cluster, sync, older.as_ref()) {
             if !Box::pin(has_new_credentials(self, cluster, state)).await {
                 return Ok(Observed::Rest(Some(state.until_next(left))));

@@ -91,7 +91,8 @@ async fn machines(
     result
 }
 
-async fn list(hive: &Hive, cluster: &ClusterDeployment) -> Result<Inventory, CloudError> {
+/// Lists the machines, whatever is known of them. From then on it is known which account they are in.
+pub async fn list(hive: &Hive, cluster: &ClusterDeployment) -> Result<Inventory, CloudError> {
     let (driver, target) = Box::pin(hive.clouds.of(cluster)).await?;
     let listing = driver.list(&target, priority(cluster)).await?;
     hive.ownership.found_in(cluster, driver.domain());

@@ -55,23 +55,32 @@ impl Ownership {
         self.known.lock().objects.is_some()
     }
 
-    /// An older object that names the same machines.
+    /// An older object that names the same machines, as far as the cloud has not shown them in another account.
     pub fn older_than(&self, cluster: &ClusterDeployment) -> Option<Object> {
         let identity = Identity::of(cluster)?;
         let known = self.known.lock();
-        let claims = known.claims.get(&known.hasher.hash_one(identity))?;
+        let claims = known.claims.get(&known.hasher.hash_one(&identity))?;
         let is_older = |claim: &&Object| read(claim).is_some_and(|claim| seniority(claim) < seniority(cluster));
-        let is_same = |claim: &&Object| read(claim).and_then(Identity::of) == Some(identity);
+        let is_same = |claim: &&Object| {
+            read(claim).and_then(Identity::of).as_ref() == Some(&identity)
+                && !(identity.is_per_account() && known.are_apart(&key_of(&***claim), &key_of(cluster)))
+        };
         claims.iter().take_while(is_older).find(is_same).cloned()
     }
 
     /// The cloud has listed this cluster's machines: whose limits they share is known. Not before, because credentials
     /// are a tenant's to write.
     pub fn found_in(&self, cluster: &ClusterDeployment, domain: Arc<str>) {
-        if let Some(owner) = self.known.lock().owners.get_mut(&key_of(cluster))
-            && owner.object.meta().uid == cluster.metadata.uid
-        {
-            owner.domain = Some(domain);
+        let Some(identity) = Identity::of(cluster) else { return };
+        let key = key_of(cluster);
+        let known = &mut *self.known.lock();
+        let owner = known.owners.get_mut(&key).filter(|owner| owner.object.meta().uid == cluster.metadata.uid);
+        let Some(owner) = owner else { return };
+        let before = owner.domain.replace(domain);
+        if identity.is_per_account() && before != owner.domain {
+            let others = known.claims.get(&known.hasher.hash_one(&identity)).into_iter().flatten();
+            known.changed.extend(others.map(|claim| key_of(&**claim)).filter(|other| *other != key));
+            self.changes.notify_one();
         }
     }
 
@@ -101,6 +110,16 @@ impl Ownership {
 }
 
 impl Known {
+    /// The account that the cloud has shown an object's machines in: its domain without the credentials.
+    fn account(&self, key: &Key) -> Option<&str> {
+        let (account, _) = self.owners.get(key)?.domain.as_deref()?.rsplit_once('/')?;
+        Some(account)
+    }
+
+    fn are_apart(&self, one: &Key, other: &Key) -> bool {
+        self.account(one).zip(self.account(other)).is_some_and(|(one, other)| one != other)
+    }
+
     fn hash(&self, object: &Object) -> Option<u64> {
         Some(self.hasher.hash_one(Identity::of(read(object)?)?))
     }
@@ -327,6 +346,31 @@ mod tests {
         assert_eq!(domain(&watch, &again), None, "another object of its name");
         watch.ownership.found_in(guarded(&own).0.as_ref().unwrap(), Arc::from("aws/us-east-1/1"));
         assert_eq!(domain(&watch, &again), None, "an answer that came late is of the one before");
+    }
+
+    /// Each subscription may have a resource group of that name, and only the cloud says which one is meant.
+    #[test]
+    fn groups_of_one_name_are_told_apart_once_the_cloud_has_shown_both() {
+        let azure = |name: &str, created: u8| {
+            let mut one = object("x", name, created, &format!("{name}-1"));
+            one["spec"]["platform"] = json!({ "azure": { "region": "r" } });
+            one["spec"]["clusterMetadata"]["platform"] = json!({ "azure": { "resourceGroupName": "shared" } });
+            one
+        };
+        let (first, second) = (azure("first", 1), azure("second", 2));
+        let watch = Watch::of(&[first.clone(), second.clone()]);
+        for (of, domain, changed, older) in [
+            (&second, "azure/two/a", "first", true),
+            (&first, "azure/one/b", "second", false),
+            (&first, "azure/one/b", "", false),
+            (&first, "azure/two/b", "second", true),
+        ] {
+            watch.ownership.found_in(guarded(of).0.as_ref().unwrap(), Arc::from(domain));
+            let told = std::mem::take(&mut watch.ownership.known.lock().changed).into_iter().map(|(_, name)| name);
+            assert_eq!(told.collect::<String>(), changed, "{domain}");
+            assert_eq!(watch.older_than(&second).is_some(), older, "{domain}");
+            assert_eq!(watch.older_than(&first), None);
+        }
     }
 
     /// Ten thousand objects of one identity, such as a tenant may make: each change of one is still cheap.

@@ -17,6 +17,7 @@ use testbed::{Ran, World, apply, ensure_that, eventually, foreign};
 use crate::controller_confined::CONTROLLER;
 use crate::plugin_rollout::lease;
 use crate::plugin_rollout::refused::hive_config;
+use crate::rendered::checkout;
 
 const SOON: Duration = Duration::from_mins(2);
 const NAMESPACE: &str = "hibernate-system";
@@ -259,8 +260,27 @@ async fn secrets(checked: &Checked) -> Result<()> {
     checked.run(&["kubectl apply -k manifests/".to_owned()]).await
 }
 
+/// The commands of docs/hive.md that turn Hive's controller off, without a list and with one.
+async fn cut_over(checked: &Checked) -> Result<()> {
+    let page = std::fs::read_to_string(checkout("docs/hive.md"))?;
+    let commands: Vec<&str> = page.split('`').filter(|code| code.starts_with("kubectl patch hiveconfig ")).collect();
+    let [first, further] = commands[..] else { anyhow::bail!("{commands:?}") };
+    let mut without_a_list = hive_config(&[]);
+    without_a_list["spec"] = json!({});
+    for (config, command, disabled) in [
+        (without_a_list, first, r#"["hibernation"]"#),
+        (hive_config(&["unreachable"]), further, r#"["unreachable","hibernation"]"#),
+    ] {
+        apply::all(&checked.hub, &[foreign::of_hive_config(), config]).await?;
+        checked.run(&[command.to_owned()]).await?;
+        assert_eq!(checked.kubectl("get hiveconfig hive -o jsonpath={.spec.disabledControllers}").await?, disabled);
+    }
+    Ok(())
+}
+
 async fn hive(checked: &Checked) -> Result<()> {
-    apply::all(&checked.hub, &[foreign::of_hive_config(), hive_config(&["clusterpool"])]).await?;
+    cut_over(checked).await?;
+    apply::all(&checked.hub, &[hive_config(&["clusterpool"])]).await?;
     checked.mends("hive", "both run").await?;
     apply::all(&checked.hub, &[hive_config(&["clusterpool", "hibernation"])]).await?;
     checked.mends("hive", "no cluster sleeps or wakes").await?;

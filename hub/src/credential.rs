@@ -1,9 +1,8 @@
-//! The credential plugin of a kubeconfig's user (`exec`), run as kubectl runs it: once, and again when what it printed has
-//! ended. kube runs it three times for each client, which asks for three one-time codes.
+//! The credential plugin of a kubeconfig's user (`exec`), run once for each login. kube runs it three times for each client,
+//! which asks for three one-time codes.
 
 use std::io::{self, IsTerminal as _};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 use http::HeaderValue;
 use jiff::{SignedDuration, Timestamp};
@@ -36,63 +35,39 @@ struct Status {
     expiration_timestamp: Option<Timestamp>,
 }
 
-/// A plugin whose token ends. It has no `Debug`: it holds the token.
-pub struct Token {
-    exec: ExecConfig,
-    plugin: Plugin,
-    now: Mutex<(HeaderValue, Option<Timestamp>)>,
-}
-
-/// What a login has brought, besides a certificate. It has no `Debug`, either.
+/// What a plugin has brought, besides a certificate. It has no `Debug`: it holds the token.
 #[derive(Default)]
 pub struct Login {
-    pub token: Option<Token>,
-    /// When the certificate ends that has become the user's.
-    pub certificate_end: Option<Timestamp>,
+    /// The header of each request.
+    pub token: Option<HeaderValue>,
+    /// When the token and the certificate end; none if the plugin does not say.
+    pub end: Option<Timestamp>,
 }
 
-/// Runs the plugin of a user who has one. A certificate that it prints becomes the user's.
+/// Runs the plugin of a user who has one; none if other credentials come first. A certificate that it prints becomes the
+/// user's.
 ///
 /// # Errors
 /// What is wrong with the plugin, without anything that it printed.
-pub fn log_in(user: &mut AuthInfo) -> Result<Login, String> {
+pub fn log_in(user: &mut AuthInfo) -> Result<Option<Login>, String> {
     let plugin = Plugin::of(user).unwrap_or_default();
-    let Some(exec) = user.exec.take() else { return Ok(Login::default()) };
+    let Some(exec) = user.exec.take() else { return Ok(None) };
     if user.token.is_some() || user.token_file.is_some() || user.username.is_some() {
-        return Ok(Login::default());
+        return Ok(None);
     }
-    let (printed, mut certificate_end) = (run(&exec, &plugin)?, None);
+    let printed = run(&exec, &plugin)?;
     if let (Some(certificate), Some(key)) = (&printed.client_certificate_data, &printed.client_key_data) {
         user.client_certificate_data = Some(base64(certificate));
         user.client_key_data = Some(base64(key).into());
         (user.client_certificate, user.client_key) = (None, None);
-        certificate_end = printed.expiration_timestamp;
     }
-    let header = printed.token.map(|token| header(&token, &plugin)).transpose()?;
-    let token = header.map(|header| Token { exec, plugin, now: Mutex::new((header, printed.expiration_timestamp)) });
-    Ok(Login { token, certificate_end })
+    let token = printed.token.map(|token| header(&token, &plugin)).transpose()?;
+    Ok(Some(Login { token, end: printed.expiration_timestamp }))
 }
 
 /// Whether what ends then is to be renewed.
 pub fn has_ended(end: Timestamp) -> bool {
     Timestamp::now() + EARLY >= end
-}
-
-impl Token {
-    /// The header of a request. Runs the plugin once more if the token has ended, while all requests wait: one login is
-    /// for all of them.
-    ///
-    /// # Errors
-    /// As [`log_in`].
-    pub fn header(&self) -> Result<HeaderValue, String> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.1.is_some_and(has_ended) {
-            let printed = run(&self.exec, &self.plugin)?;
-            let token = printed.token.ok_or_else(|| self.plugin.invalid())?;
-            *now = (header(&token, &self.plugin)?, printed.expiration_timestamp);
-        }
-        Ok(now.0.clone())
-    }
 }
 
 fn header(token: &str, plugin: &Plugin) -> Result<HeaderValue, String> {
@@ -178,18 +153,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_plugin_runs_once_and_again_when_its_token_has_ended() {
-        for (seconds, expected) in [(None, 1), (Some(3_600), 1), (Some(5), 3)] {
-            let folder = tempfile::TempDir::new().unwrap();
-            let end = seconds.map(|seconds| (Timestamp::now() + SignedDuration::from_secs(seconds)).to_string());
+    fn a_token_becomes_a_header() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let end: Timestamp = "2126-11-27T12:00:00Z".parse().unwrap();
+        for end in [None, Some(end)] {
             let mut user = user(folder.path(), &credential(&json!({ "token": "t\n", "expirationTimestamp": end })));
-            let token = log_in(&mut user).unwrap().token.unwrap();
+            let login = log_in(&mut user).unwrap().unwrap();
+            assert_eq!((login.token.unwrap(), login.end), (HeaderValue::from_static("Bearer t"), end));
             assert!(user.exec.is_none(), "kube runs none");
-            for _ in 0..2 {
-                assert_eq!(token.header().unwrap(), "Bearer t");
-            }
-            assert_eq!(runs(folder.path()), expected, "{seconds:?}");
         }
+        assert_eq!(runs(folder.path()), 2);
     }
 
     #[test]
@@ -198,8 +171,8 @@ pub(crate) mod tests {
         let end: Timestamp = "2126-11-27T12:00:00Z".parse().unwrap();
         let pair = json!({ "clientCertificateData": "C", "clientKeyData": "K", "expirationTimestamp": end });
         let mut found = user(folder.path(), &credential(&pair));
-        let login = log_in(&mut found).unwrap();
-        assert_eq!((login.token.is_none(), login.certificate_end), (true, Some(end)));
+        let login = log_in(&mut found).unwrap().unwrap();
+        assert_eq!((login.token, login.end), (None, Some(end)));
         assert_eq!((found.client_certificate_data.as_deref(), runs(folder.path())), (Some("Qw=="), 1));
         assert!(found.client_key_data.is_some());
     }
@@ -209,7 +182,7 @@ pub(crate) mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let printed = credential(&json!({ "token": "t" }));
         let mut with_token = AuthInfo { token: Some("own".to_owned().into()), ..user(folder.path(), &printed) };
-        assert!(log_in(&mut with_token).unwrap().token.is_none());
+        assert!(log_in(&mut with_token).unwrap().is_none());
         let edits: [(Edit, &str); 4] = [
             (
                 |exec| exec.api_version = Some("client.authentication.k8s.io/v1alpha1".to_owned()),

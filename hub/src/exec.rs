@@ -4,13 +4,12 @@
 //! proxies and impersonation, and needs no kubectl beside the plugin. It costs three small crates and nothing at
 //! start-up.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::api::{AttachParams, AttachedProcess};
+use kube::{Api, Client};
 use shared::kinds::Kind;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -61,13 +60,12 @@ impl HubClient {
     ) -> Result<Output, ExecError> {
         let call = Call { verb: "exec into", kind: &POD, name: pod.to_owned() };
         let params = AttachParams::default().container(container).stdout(true).stderr(true);
-        let work = async {
-            let pods: Api<Pod> = Api::namespaced(self.session.client()?, namespace);
-            let url = Arc::clone(&self.url);
-            let process = pods.exec(pod, command, &params).await;
-            let process = process.map_err(|source| answer::judge(&url, &call, source))?;
-            collect(process).await
+        let (url, call, params) = (&self.url, &call, &params);
+        let start = move |client: Client| async move {
+            let pods: Api<Pod> = Api::namespaced(client, namespace);
+            pods.exec(pod, command, params).await.map_err(|source| answer::judge(url, call, source))
         };
+        let work = async { collect(self.session.send(start).await?).await };
         tokio::time::timeout(limit, work).await.unwrap_or(Err(ExecError::Silent(limit.as_secs())))
     }
 }

@@ -19,6 +19,7 @@ pub mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use kube::api::{GetParams, Patch, PatchParams, PostParams, ValidationDirective};
 use kube::core::{Request, request};
 use rustls::NamedGroup;
@@ -208,11 +209,17 @@ impl HubClient {
         request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Result<Value, HubError> {
         let request = request.map_err(|source| answer::unsendable(&call, source))?;
-        let client = self.session.client()?;
-        let answer = client.request::<Value>(request);
-        // The layer limits the time to the response's head; this one limits the whole of it.
-        let result = within(self.timeout, answer).await.unwrap_or_else(|late| Err(kube::Error::Service(late)));
-        result.map_err(|source| answer::judge(&self.url, &call, source))
+        let (url, call, timeout) = (&self.url, &call, self.timeout);
+        let send = move |client: Client| {
+            let request = request.clone();
+            async move {
+                let answer = client.request::<Value>(request);
+                // The layer limits the time to the response's head; this one limits the whole of it.
+                let result = within(timeout, answer).await.unwrap_or_else(|late| Err(kube::Error::Service(late)));
+                result.map_err(|source| answer::judge(url, call, source))
+            }
+        };
+        self.session.send(send).await
     }
 }
 

@@ -12,12 +12,11 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, Request, Response};
-use kube::client::{AuthError, Body};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
 use crate::connection::{Notice, Notify};
-use crate::credential::Token;
 
 tokio::task_local! {
     /// Warnings collected for the caller. Local to the task, because kube polls an answer in the task that sent the
@@ -52,7 +51,7 @@ pub struct HubLayer {
     verbose: Option<Arc<str>>,
     timeout: Option<Duration>,
     /// Of a credential plugin.
-    token: Option<Arc<Token>>,
+    token: Option<HeaderValue>,
     seen: Arc<Mutex<HashSet<String>>>,
 }
 
@@ -63,8 +62,8 @@ impl HubLayer {
     }
 
     /// The same for another login. It passes no warning on again.
-    pub fn with_token(&self, token: Option<Token>) -> Self {
-        Self { token: token.map(Arc::new), ..self.clone() }
+    pub fn with_token(&self, token: Option<HeaderValue>) -> Self {
+        Self { token, ..self.clone() }
     }
 
     fn warn(&self, headers: &HeaderMap) {
@@ -125,9 +124,8 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let layer = self.layer.clone();
-        match layer.token.as_ref().map(|token| token.header()).transpose() {
-            Ok(token) => request.headers_mut().extend(token.map(|token| (AUTHORIZATION, token))),
-            Err(cause) => return Box::pin(async { Err(AuthError::AuthExec(cause).into()) }),
+        if let Some(token) = &layer.token {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
         let line = layer.verbose.as_ref().map(|hub| format!("{} {hub}{}", request.method(), request.uri()));
         let begin = Instant::now();

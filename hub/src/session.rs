@@ -1,7 +1,8 @@
-//! The client of a user. One whose certificate ends, which a credential plugin has printed, is replaced in time: kube keeps
-//! the first certificate, and kubectl runs the plugin again.
+//! The client of a user. One that a credential plugin has logged in is replaced before the login ends, and when the hub
+//! refuses it: kube keeps the first login, and kubectl runs the plugin again.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
@@ -13,12 +14,24 @@ use crate::error::HubError;
 use crate::login::{self, Plugin};
 use crate::middleware::HubLayer;
 
+/// A login that the hub refuses earlier than this is not renewed: the plugin would print the same.
+const REST: Duration = Duration::from_secs(5);
+
 /// What makes clients, and the one of now.
 pub struct Session {
     config: Config,
     url: Arc<str>,
     layer: HubLayer,
-    now: Mutex<Client>,
+    now: Mutex<LoggedIn>,
+}
+
+/// A client and its login.
+struct LoggedIn {
+    client: Client,
+    /// When a credential plugin logged it in; none if none did.
+    at: Option<Instant>,
+    /// Whether the hub has refused it since.
+    is_refused: bool,
 }
 
 impl Session {
@@ -27,34 +40,61 @@ impl Session {
     /// # Errors
     /// When there can be no such client.
     pub fn new(config: Config, url: Arc<str>, layer: HubLayer) -> Result<Self, HubError> {
-        let now = Mutex::new(client(config.clone(), &url, &layer)?);
+        let now = Mutex::new(logged_in(config.clone(), &url, &layer)?);
         Ok(Self { config, url, layer, now })
     }
 
-    /// The client. Runs the plugin once more if its certificate has ended, while all requests wait: one login is for all of
-    /// them. What is under way goes on with the client that it has.
+    /// Sends a request, and once more with a new login if the hub refuses this one (401).
     ///
     /// # Errors
-    /// As [`Session::new`].
-    pub fn client(&self) -> Result<Client, HubError> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.valid_until().is_some_and(has_ended) {
-            *now = client(self.config.clone(), &self.url, &self.layer)?;
+    /// As [`Session::new`] for a new login, and as `send`.
+    pub async fn send<T, F>(&self, send: impl Fn(Client) -> F) -> Result<T, HubError>
+    where
+        F: Future<Output = Result<T, HubError>>,
+    {
+        let (client, at) = self.client()?;
+        let result = send(client).await;
+        if !matches!(result, Err(HubError::Unauthorized { .. })) || !self.renews(at) {
+            return result;
         }
-        Ok(now.clone())
+        let (client, _) = self.client()?;
+        send(client).await
+    }
+
+    /// The client, and when it was logged in. Runs the plugin once more if the login has ended or was refused, while all
+    /// requests wait: one login is for all of them. What is under way goes on with the client that it has.
+    fn client(&self) -> Result<(Client, Option<Instant>), HubError> {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.is_refused || now.client.valid_until().is_some_and(has_ended) {
+            *now = logged_in(self.config.clone(), &self.url, &self.layer)?;
+        }
+        Ok((now.client.clone(), now.at))
+    }
+
+    /// Whether another login follows the one of that time, which the hub has refused, or has followed it already.
+    fn renews(&self, refused: Option<Instant>) -> bool {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = now.at else { return false };
+        if refused != Some(at) {
+            return true;
+        }
+        now.is_refused = at.elapsed() >= REST;
+        now.is_refused
     }
 }
 
-fn client(mut config: Config, url: &Arc<str>, layer: &HubLayer) -> Result<Client, HubError> {
+fn logged_in(mut config: Config, url: &Arc<str>, layer: &HubLayer) -> Result<LoggedIn, HubError> {
     let failed = |cause| HubError::Login { url: Arc::clone(url), cause };
-    let Login { token, certificate_end } = log_in(&mut config.auth_info).map_err(failed)?;
+    let login = log_in(&mut config.auth_info).map_err(failed)?;
+    let at = login.as_ref().map(|_| Instant::now());
+    let Login { token, end } = login.unwrap_or_default();
     let plugin = Plugin::of(&config.auth_info).unwrap_or_default();
     let client = ClientBuilder::try_from(config)
         .map_err(|source| no_client(Arc::clone(url), source, &plugin))?
         .with_layer(&MapErrLayer::new(move |error: BoxError| login::discreet(error, &plugin)))
         .with_layer(&layer.with_token(token))
         .build();
-    Ok(client.with_valid_until(certificate_end))
+    Ok(LoggedIn { client: client.with_valid_until(end), at, is_refused: false })
 }
 
 /// Why there is no client. To set one up is where kube runs a credential plugin first.
@@ -70,8 +110,12 @@ fn no_client(url: Arc<str>, source: kube::Error, plugin: &Plugin) -> HubError {
 
 #[cfg(all(test, unix))]
 mod tests {
+    use std::cell::Cell;
+    use std::path::Path;
+
+    use futures::future::join;
     use jiff::{SignedDuration, Timestamp};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::credential::tests::{credential, runs, user};
@@ -93,27 +137,76 @@ AiAY20AHG4oep8p9N3IoBsWW5ahfft3Ifzqd8LPu5XxCHQ==";
         format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n")
     }
 
-    #[test]
-    fn a_plugin_runs_once_and_again_when_its_certificate_has_ended() {
+    fn pair() -> Value {
+        let (certificate, key) = (pem("CERTIFICATE", CERTIFICATE), pem("PRIVATE KEY", KEY));
+        json!({ "clientCertificateData": certificate, "clientKeyData": key })
+    }
+
+    /// Of a user whose plugin prints this; none has no plugin.
+    fn session(folder: &Path, status: Option<&Value>) -> Session {
         let _ = crate::provider().install_default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        for (seconds, expected) in [(None, 1), (Some(3_600), 1), (Some(5), 3)] {
-            let folder = tempfile::TempDir::new().unwrap();
-            let end = seconds.map(|seconds| (Timestamp::now() + SignedDuration::from_secs(seconds)).to_string());
-            let (certificate, key) = (pem("CERTIFICATE", CERTIFICATE), pem("PRIVATE KEY", KEY));
-            let status =
-                json!({ "clientCertificateData": certificate, "clientKeyData": key, "expirationTimestamp": end });
-            let url = "https://127.0.0.1:1";
-            let mut config = Config::new(url.parse().unwrap());
-            config.auth_info = user(folder.path(), &credential(&status));
-            let layer = HubLayer::new(Arc::new(|_| {}), None, None);
-            runtime.block_on(async {
-                let session = Session::new(config, url.into(), layer).unwrap();
-                for _ in 0..2 {
-                    drop(session.client().unwrap());
+        let url = "https://127.0.0.1:1";
+        let mut config = Config::new(url.parse().unwrap());
+        if let Some(status) = status {
+            config.auth_info = user(folder, &credential(status));
+        }
+        Session::new(config, url.into(), HubLayer::new(Arc::new(|_| {}), None, None)).unwrap()
+    }
+
+    fn wait_for<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+    }
+
+    #[test]
+    fn a_plugin_runs_once_and_again_when_its_login_has_ended() {
+        for mut status in [pair(), json!({ "token": "t" })] {
+            for (seconds, expected) in [(None, 1), (Some(3_600), 1), (Some(5), 3)] {
+                let folder = tempfile::TempDir::new().unwrap();
+                let end = seconds.map(|seconds| (Timestamp::now() + SignedDuration::from_secs(seconds)).to_string());
+                status["expirationTimestamp"] = json!(end);
+                wait_for(async {
+                    let session = session(folder.path(), Some(&status));
+                    for _ in 0..2 {
+                        session.send(|_| async { Ok(()) }).await.unwrap();
+                    }
+                });
+                assert_eq!(runs(folder.path()), expected, "{seconds:?} {status}");
+            }
+        }
+    }
+
+    /// The age of the login, how many answers are a 401, whether a plugin made it; then what is sent for two requests at
+    /// once and a third one after them, and how often the plugin has run.
+    #[test]
+    fn a_login_that_the_hub_refuses_is_renewed_once_for_all_requests_and_not_in_a_hurry() {
+        for (case, age, refused, plugin, sent, ran) in [
+            ("accepted", REST, 0, Some(json!({ "token": "t" })), 3, 1),
+            ("a token has ended", REST, 2, Some(json!({ "token": "t" })), 5, 2),
+            ("a certificate has ended", REST, 2, Some(pair()), 5, 2),
+            ("always refused", REST, 9, Some(json!({ "token": "t" })), 5, 2),
+            ("of just now", Duration::ZERO, 9, Some(json!({ "token": "t" })), 3, 1),
+            ("without a plugin", REST, 9, None, 3, 0),
+        ] {
+            let (folder, sends) = (tempfile::TempDir::new().unwrap(), Cell::new(0));
+            let send = |_: Client| {
+                sends.set(sends.get() + 1);
+                let fails = sends.get() <= refused;
+                async move {
+                    tokio::task::yield_now().await;
+                    if fails { Err(HubError::Unauthorized { url: "https://hub".into() }) } else { Ok(()) }
                 }
+            };
+            let last = wait_for(async {
+                let session = session(folder.path(), plugin.as_ref());
+                {
+                    let mut now = session.now.lock().unwrap();
+                    now.at = now.at.and_then(|at| at.checked_sub(age));
+                }
+                let _ = join(session.send(&send), session.send(&send)).await;
+                session.send(&send).await
             });
-            assert_eq!(runs(folder.path()), expected, "{seconds:?}");
+            assert_eq!((sends.get(), runs(folder.path())), (sent, ran), "{case}");
+            assert_eq!(last.is_ok(), refused < 9, "{case}");
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream, LocalBoxStream};
+use kube::Client;
 use kube::api::{WatchEvent, WatchParams};
 use kube::core::Request;
 use serde_json::Value;
@@ -139,10 +140,16 @@ impl HubClient {
         };
         let request = Request::new(scope.resource.path(scope.namespace)).watch(&params, version);
         let request = request.map_err(|source| answer::unsendable(&call, source))?;
-        let url = Arc::clone(&self.url);
-        let client = self.session.client()?;
-        let stream = client.request_events::<Value>(request).await;
-        let stream = stream.map_err(|source| answer::judge(&url, &call, source))?;
+        let (url, call) = (&self.url, &call);
+        let open = move |client: Client| {
+            let request = request.clone();
+            async move {
+                let stream = client.request_events::<Value>(request).await;
+                stream.map_err(|source| answer::judge(url, call, source))
+            }
+        };
+        let stream = self.session.send(open).await?;
+        let (url, call) = (Arc::clone(url), call.clone());
         Ok(stream.map(move |event| event.map_err(|source| answer::judge(&url, &call, source))).boxed())
     }
 }

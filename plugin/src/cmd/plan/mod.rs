@@ -31,7 +31,7 @@ use view::target::Target;
 
 use crate::cli::time::{self, TimeError};
 use crate::cli::{HubArgs, PlanArgs};
-use crate::cmd::control_plane;
+use crate::cmd::control_plane::{self, Refusal};
 use crate::cmd::rollout::options::Options;
 use crate::connect::connect;
 use crate::error::{Exit, Failure, Problem, UsageError, WaitError};
@@ -67,10 +67,16 @@ impl Outlook {
         all.map(|finding| finding.severity).min().unwrap_or(Severity::Info)
     }
 
-    /// The same, with why its owner does not let it sleep.
-    fn with_owner(self, owned: Option<String>) -> Self {
-        let why = owned.filter(|_| self.desired == Power::Running.to_string());
-        self.refused(why)
+    /// The state that is planned: the other one than it is to be in now.
+    fn planned(&self) -> Power {
+        if self.desired == Power::Running.to_string() { Power::Hibernating } else { Power::Running }
+    }
+
+    /// The same, with why its owner does not let it sleep, and why its namespace is not changed.
+    fn of_namespace(self, owned: Option<String>, refusal: Option<&Refusal>) -> Self {
+        let power = self.planned();
+        let owned = owned.filter(|_| power == Power::Hibernating);
+        self.refused(owned).refused(refusal.and_then(|refusal| refusal.of(power)))
     }
 
     /// The same, with why it is not changed, if that is so.
@@ -129,7 +135,7 @@ pub(crate) async fn run(kinds: Kinds, args: &PlanArgs, hub_args: &HubArgs) -> Re
             let what = target.full_name();
             let owned = query.whole().and_then(|_| untouched::refusal(kinds, &target));
             let outlook = outlook(&hub, args, target, end, (&autoscalers, &upgrades)).await;
-            let outlook = outlook.map(|found| found.with_owner(owned).refused(refused.clone()));
+            let outlook = outlook.map(|found| found.of_namespace(owned, refused.as_ref()));
             outlook.map_err(|problem| Failure::new(what, problem))
         })
         .buffered(CONCURRENCY)
@@ -171,11 +177,14 @@ async fn whole(
     kinds: Kinds,
     name: &str,
     found: &mut Vec<Result<Target, view::error::Failure>>,
-) -> Result<Option<String>, Problem> {
+) -> Result<Option<Refusal>, Problem> {
     let refused = control_plane::refusal(kinds, hub, name, found).await;
     *found = untouched::without_owned(mem::take(found), false);
     match &refused {
-        Some(why) if !found.iter().any(Result::is_ok) => return Err(TargetError::Refused(why.clone()).into()),
+        Some(refusal) if !found.iter().any(Result::is_ok) => {
+            let why = refusal.of(Power::Hibernating).unwrap_or_default();
+            return Err(TargetError::Refused(why).into());
+        }
         None if !found.is_empty() => {
             untouched::note(hub, kinds, name).await;
             wake::note(hub, name, recorded(found)).await;

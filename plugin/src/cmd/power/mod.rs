@@ -75,7 +75,8 @@ pub(crate) async fn run(
     let hub = connect(hub_args)?;
     let mut found = view::targets(&hub, &query).await;
     if let Some(name) = query.whole() {
-        if let Some(why) = control_plane::refusal(kinds, &hub, name, &found).await {
+        let refusal = control_plane::refusal(kinds, &hub, name, &found).await;
+        if let Some(why) = refusal.and_then(|refusal| refusal.of(action)) {
             return Err(TargetError::Refused(why).into());
         }
         found = untouched::without_owned(found, action == Power::Hibernating);

@@ -8,7 +8,9 @@ use serde::Serialize;
 use serde_json::Value;
 use shared::kinds::confirmation::Preflight;
 use shared::kinds::{Change, Companion, Record, TargetError, TargetKind};
-use shared::object::text;
+use shared::object::{name_of, text};
+
+use super::error::ViewError;
 
 /// An object on the hub that can be put to sleep.
 #[derive(Clone, Debug)]
@@ -83,13 +85,42 @@ impl Target {
         self
     }
 
-    /// The same target as it is now.
+    /// The same target as it is now. `labels`: the selector that found it, empty for none.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub async fn read_again(&self, hub: &HubClient) -> Result<Self, HubError> {
-        let object = hub.get(self.resource, &self.namespace, &self.name).await?;
-        Ok(Self::new(self.row, self.resource.version, object).complete(hub).await)
+    /// When it cannot be read, is another object of the same name, or is not selected any more.
+    pub async fn read_again(&self, hub: &HubClient, labels: &str) -> Result<Self, ViewError> {
+        let get = hub.get(self.resource, &self.namespace, &self.name);
+        let object = if labels.is_empty() {
+            get.await?
+        } else {
+            // The API server knows every form of a selector.
+            let named = format!("metadata.name={}", self.name);
+            let found = hub.list(self.resource, Some(&self.namespace), &named, labels).await?;
+            match found.items.into_iter().find(|object| name_of(object) == self.name) {
+                Some(object) => object,
+                None => return Err(self.moved(&get.await?, labels).into()),
+            }
+        };
+        if self.is_same(&object) {
+            return Ok(Self::new(self.row, self.resource.version, object).complete(hub).await);
+        }
+        Err(self.moved(&object, labels).into())
+    }
+
+    /// Whether this is still the object, and not another one of its name.
+    fn is_same(&self, object: &Value) -> bool {
+        text(object, "/metadata/uid") == text(&self.object, "/metadata/uid")
+    }
+
+    /// Why an object of its name is not the target that was selected.
+    fn moved(&self, object: &Value, labels: &str) -> TargetError {
+        let why = if self.is_same(object) {
+            format!("its labels have changed, and -l {labels} does not select it any more")
+        } else {
+            "it was deleted and created again (another metadata.uid) since it was selected".to_owned()
+        };
+        TargetError::Impossible(format!("{why}: nothing was written to it"))
     }
 
     /// What `status` shows of it, as a record.

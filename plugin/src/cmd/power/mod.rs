@@ -94,7 +94,7 @@ pub(crate) async fn run(
         output::note(&nothing_found(query.searched(&hub)));
         return Ok(Exit::Done);
     }
-    let request = PowerRequest { hub: &hub, args, intent: &intent };
+    let request = PowerRequest { hub: &hub, args, intent: &intent, labels: &query.labels };
     match options {
         Some(options) => create::run(request, &options, &query, plans).await,
         None => each(kinds, request, query.whole(), hub_args.all_namespaces, plans).await,
@@ -109,7 +109,7 @@ async fn each(
     everywhere: bool,
     plans: Vec<PlanResult>,
 ) -> Result<Exit, Problem> {
-    let PowerRequest { hub, args, intent } = request;
+    let PowerRequest { hub, args, intent, .. } = request;
     check(intent, &plans)?;
     let rows = plans.iter().flatten().map(|one| one.target.row);
     if let Some(text) = create::hint(rows, stderr().is_terminal()) {

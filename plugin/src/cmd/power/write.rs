@@ -22,13 +22,15 @@ use crate::error::{Exit, Failure, Problem};
 pub(super) struct Writer<'a> {
     hub: &'a HubClient,
     intent: &'a Intent<'a>,
+    /// The selector of the targets; empty if they are named.
+    labels: &'a str,
     dry_run: DryRun,
     settings: Write,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(PowerRequest { hub, args, intent }: PowerRequest<'a>) -> Self {
-        Self { hub, intent, dry_run: args.write.dry_run, settings: (&args.write).into() }
+    pub(super) fn new(PowerRequest { hub, args, intent, labels }: PowerRequest<'a>) -> Self {
+        Self { hub, intent, labels, dry_run: args.write.dry_run, settings: (&args.write).into() }
     }
 
     /// Writes to all targets at the same time, and reports them in the order given as soon as they are done.
@@ -79,7 +81,7 @@ impl<'a> Writer<'a> {
                     return Ok(self.release(Done::written(target, message)).await);
                 }
                 Err(HubError::Conflict { .. }) => {
-                    target = target.read_again(self.hub).await?;
+                    target = target.read_again(self.hub, self.labels).await?;
                     change = target.row.change(&target.object, self.intent)?;
                     continue;
                 }
@@ -140,7 +142,8 @@ impl<'a> Writer<'a> {
                     target.object = object;
                     return Ok(());
                 }
-                Err(HubError::Conflict { .. }) => *target = target.read_again(self.hub).await?,
+                // The wake is written, whatever its labels have become.
+                Err(HubError::Conflict { .. }) => *target = target.read_again(self.hub, "").await?,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -36,7 +36,7 @@ pub(crate) async fn run(
     query: &Query,
     plans: Vec<PlanResult>,
 ) -> Result<Exit, Problem> {
-    let PowerRequest { hub, args, intent } = request;
+    let PowerRequest { hub, args, intent, .. } = request;
     let failures: Vec<&Failure> = plans.iter().filter_map(|one| one.as_ref().err()).collect();
     if !failures.is_empty() {
         return Ok(Exit::of(failures.into_iter().map(output::failed)));

@@ -1,5 +1,5 @@
-//! The credential plugin of a kubeconfig's user (`exec`), run once for each login. kube runs it three times for each client,
-//! which asks for three one-time codes.
+//! The credential plugin of a kubeconfig's user (`exec`), run once for each login. kube runs it three times for each
+//! client, which asks for three one-time codes.
 
 use std::io::{self, IsTerminal as _};
 use std::process::{Command, Stdio};
@@ -44,8 +44,8 @@ pub struct Login {
     pub end: Option<Timestamp>,
 }
 
-/// Runs the plugin of a user who has one; none if other credentials come first. A certificate that it prints becomes the
-/// user's.
+/// Runs the plugin of a user who has one; none if other credentials come first. A certificate that it prints becomes
+/// the user's.
 ///
 /// # Errors
 /// What is wrong with the plugin, without anything that it printed.

@@ -61,8 +61,8 @@ impl Session {
         send(client).await
     }
 
-    /// The client, and when it was logged in. Runs the plugin once more if the login has ended or was refused, while all
-    /// requests wait: one login is for all of them. What is under way goes on with the client that it has.
+    /// The client, and when it was logged in. Runs the plugin once more if the login has ended or was refused, while
+    /// all requests wait: one login is for all of them. What is under way goes on with the client that it has.
     fn client(&self) -> Result<(Client, Option<Instant>), HubError> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.is_refused || now.client.valid_until().is_some_and(has_ended) {
@@ -175,7 +175,7 @@ AiAY20AHG4oep8p9N3IoBsWW5ahfft3Ifzqd8LPu5XxCHQ==";
         }
     }
 
-    /// The age of the login, how many answers are a 401, whether a plugin made it; then what is sent for two requests at
+    /// The age of the login, how many answers are a 401, what the plugin prints; then what is sent for two requests at
     /// once and a third one after them, and how often the plugin has run.
     #[test]
     fn a_login_that_the_hub_refuses_is_renewed_once_for_all_requests_and_not_in_a_hurry() {

@@ -19,8 +19,8 @@ impl Refusal {
         Self { why, is_certain: true }
     }
 
-    /// Why it does not get into this state: what cannot be told prevents a sleep, for etcd must be the last to stop, and no
-    /// wake.
+    /// Why it does not get into this state. What cannot be told prevents a sleep, for etcd must be the last to stop, and
+    /// no wake.
     pub(super) fn of(&self, power: Power) -> Option<String> {
         (self.is_certain || power == Power::Hibernating).then(|| self.why.clone())
     }

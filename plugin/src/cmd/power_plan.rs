@@ -78,8 +78,8 @@ impl TargetPlan {
         Some(preflight::ask(hub, &self.target, confirmation, intent.now, &write, Some(preflight::LIMIT)).await)
     }
 
-    /// The same of the target as it is now, if it is to be changed: another client may have written it since. What was not
-    /// to be changed keeps its outcome: a question has not listed it.
+    /// The same of the target as it is now, if it is to be changed: another client may have written it since. What was
+    /// not to be changed keeps its outcome: a question has not listed it.
     pub(crate) async fn again(self, request: PowerRequest<'_>) -> Self {
         if !self.changes() {
             return self;

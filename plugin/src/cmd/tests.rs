@@ -129,9 +129,11 @@ fn serve(
         } else {
             other.unwrap_or_else(|| answer(words[0], path, &body, object))
         };
-        let answer = answer.to_string();
-        let head =
-            format!("HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n", answer.len());
+        // A watch without an event of its own stays open.
+        let is_open = code == 200 && words[1].contains("watch=true") && answer.get("type").is_none();
+        let answer = if is_open { String::new() } else { answer.to_string() };
+        let length = answer.len().max(1);
+        let head = format!("HTTP/1.1 {code} x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
         if reader.get_mut().write_all((head + &answer).as_bytes()).is_err() {
             return;
         }

@@ -7,10 +7,11 @@ pub(crate) mod preflight;
 pub(crate) mod rollout;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use futures::future::join_all;
+use futures::future::{Either, join_all, select};
 use hub::HubClient;
 use hub::watch::{self, Scope, Watcher};
 use jiff::Timestamp;
@@ -39,6 +40,8 @@ pub(crate) struct Waiting<'a> {
     pub(crate) changed: bool,
     /// A request for a check that the controller has to answer first.
     pub(crate) request: Option<Request>,
+    /// Whether it is only followed while others are waited for.
+    pub(crate) is_followed: bool,
 }
 
 /// A request for a check of a target.
@@ -89,23 +92,25 @@ impl Waiting<'_> {
     }
 }
 
-/// Waits for all targets, prints the outcome of each, and returns the exit codes of those that failed.
+/// Waits for all targets, and prints the outcome of each. Returns the exit codes of those that failed, and which are
+/// still on their way: none if this is the last wait, for then they have timed out.
 pub(crate) async fn all(
     hub: &HubClient,
     targets: &[Waiting<'_>],
     limit: Option<Duration>,
+    is_last: bool,
     objects_on_stdout: bool,
-) -> Vec<Exit> {
+) -> (Vec<Exit>, Vec<usize>) {
     let names: Vec<String> = targets.iter().map(|waiting| waiting.target.full_name()).collect();
     let display = ProgressDisplay::new(names.iter().map(String::as_str), Show::Changes);
     let all = follow_all(hub, targets, &display);
     match limit {
         None => all.await,
-        // Those that are still open when time is up are the ones that timed out.
+        // Those that are late are still open then.
         Some(limit) => drop(tokio::time::timeout(limit, all).await),
     }
-    let mut exits = Vec::new();
-    for (name, outcome) in names.into_iter().zip(display.close()) {
+    let (mut exits, mut open) = (Vec::new(), Vec::new());
+    for (at, ((name, waiting), outcome)) in names.into_iter().zip(targets).zip(display.close()).enumerate() {
         let problem = match outcome {
             Outcome::Arrived(text) => {
                 let print = if objects_on_stdout { output::note } else { output::line };
@@ -113,11 +118,15 @@ pub(crate) async fn all(
                 continue;
             }
             Outcome::Failed(problem) => problem,
-            Outcome::Open(state) => WaitError::TimedOut { after: limit.unwrap_or_default(), state }.into(),
+            Outcome::Open(_) if !is_last => {
+                open.push(at);
+                continue;
+            }
+            Outcome::Open(state) => WaitError::TimedOut { after: waiting.begin.elapsed(), state }.into(),
         };
         exits.push(output::failed(&Failure::new(name, problem)));
     }
-    exits
+    (exits, open)
 }
 
 /// Waits for all targets, at most so long. Prints no outcome: the caller does not depend on it.
@@ -129,15 +138,23 @@ pub(crate) async fn briefly(hub: &HubClient, targets: &[Waiting<'_>], limit: Dur
     display.close();
 }
 
-/// Follows all targets until each has arrived or failed, with a watch for each kind and namespace.
+/// Follows all targets until each that is waited for has arrived or failed, with a watch for each kind and namespace.
 async fn follow_all(hub: &HubClient, targets: &[Waiting<'_>], display: &ProgressDisplay) {
     let mut groups: BTreeMap<_, Vec<(usize, &Waiting<'_>)>> = BTreeMap::new();
     for (at, waiting) in targets.iter().enumerate() {
         let Target { resource, namespace, .. } = waiting.target;
-        let key = (resource.kind.group, resource.kind.plural, namespace.as_str());
+        let key = (waiting.is_followed, resource.kind.group, resource.kind.plural, namespace.as_str());
         groups.entry(key).or_default().push((at, waiting));
     }
-    join_all(groups.values().map(|group| follow(hub, group, display))).await;
+    let of = |is_followed: bool| {
+        let groups = groups.iter().filter(move |(key, _)| key.0 == is_followed);
+        join_all(groups.map(|(_, group)| follow(hub, group, display)))
+    };
+    let awaited = pin!(of(false));
+    let followed = pin!(of(true));
+    if let Either::Right((_, awaited)) = select(awaited, followed).await {
+        awaited.await;
+    }
 }
 
 /// Follows the targets of one kind and namespace until each has arrived or failed.
@@ -259,7 +276,7 @@ mod tests {
 
     fn waiting(target: &Target, seconds: u64, changed: bool) -> Waiting<'_> {
         let begin = Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
-        Waiting { target, action: Power::Running, begin, changed, request: None }
+        Waiting { target, action: Power::Running, begin, changed, request: None, is_followed: false }
     }
 
     /// `--timeout`, the seconds since the request, and what the check found when.
@@ -310,9 +327,9 @@ mod tests {
         let waiting = [Waiting { request, ..waiting(&target, 120, true) }];
         let ended = async {
             let hub = HubClient::connect(&hub, Arc::new(|_| {})).unwrap();
-            timeout(Duration::from_secs(20), all(&hub, &waiting, None, false)).await.expect("it ends")
+            timeout(Duration::from_secs(20), all(&hub, &waiting, None, true, false)).await.expect("it ends")
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        assert_eq!(runtime.block_on(ended), [Exit::TimedOut]);
+        assert_eq!(runtime.block_on(ended).0, [Exit::TimedOut]);
     }
 }

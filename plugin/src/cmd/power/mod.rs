@@ -2,19 +2,21 @@
 
 mod advice;
 mod confirm;
+mod follow;
 mod namespace;
 mod report;
 mod write;
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use shared::kinds::{Intent, Kinds, TargetError};
 use shared::power::Power;
 use view::target::Target;
 
-use self::report::{Done, Reporter};
+use self::follow::Follower;
+use self::report::Reporter;
 use self::write::Writer;
 use crate::cli::time::{self, TimeError};
 use crate::cli::{ActArgs, HubArgs, SleepArgs};
@@ -27,12 +29,6 @@ use crate::error::{Exit, Failure, Problem, UsageError};
 use crate::output::{self, nothing_found};
 use crate::read::untouched;
 use crate::select::{Flags, parse};
-use crate::wait::{self, Request, Waiting};
-
-/// How long a stage of a namespace is waited for before the next one.
-const STAGE: Duration = Duration::from_mins(5);
-/// The same without `--wait`.
-const STAGE_BRIEFLY: Duration = Duration::from_secs(10);
 
 /// What a sleep accepts that is refused otherwise.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,29 +129,14 @@ async fn each(
     let mut reporter = Reporter::new(&args.write, everywhere, plans.len());
     let writer = Writer::new(request);
     let mut exits = Vec::new();
+    let mut begin = Instant::now();
+    let mut follower = Follower::new(request, begin);
     let mut stages = stages(plans, intent.power).into_iter().peekable();
     while let Some(stage) = stages.next() {
-        let begin = Instant::now();
         let (done, failed) = writer.all(stage, &mut reporter).await;
         exits.extend(failed);
-        let is_last = stages.peek().is_none();
-        if args.write.changes() && (args.wait || !is_last) {
-            let followed = done.iter().filter(|done| done.will_reach);
-            let waiting: Vec<Waiting<'_>> = followed
-                .map(|Done { target, changed, requested, .. }| {
-                    let request = requested.map(|at| Request::new(at, args.timeout.0));
-                    Waiting { target, action: intent.power, begin, changed: *changed, request }
-                })
-                .collect();
-            if !args.wait {
-                wait::briefly(hub, &waiting, STAGE_BRIEFLY).await;
-                continue;
-            }
-            // What does not come in time is reported, and the next stage goes on: half asleep is better than all awake.
-            let own = args.timeout.0;
-            let limit = if is_last { own } else { Some(own.map_or(STAGE, |own| own.min(STAGE))) };
-            exits.extend(wait::all(hub, &waiting, limit, args.write.output.is_some()).await);
-        }
+        exits.extend(follower.stage(done, begin, stages.peek().is_none()).await);
+        begin = Instant::now();
     }
     Ok(Exit::of(exits))
 }

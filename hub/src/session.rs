@@ -53,9 +53,9 @@ impl Session {
         F: Future<Output = Result<T, HubError>>,
     {
         let (client, at) = self.client()?;
-        let result = send(client).await;
-        if !matches!(result, Err(HubError::Unauthorized { .. })) || !self.renews(at) {
-            return result;
+        match send(client).await {
+            Err(HubError::Unauthorized { .. }) if self.renews(at) => {}
+            result => return result,
         }
         let (client, _) = self.client()?;
         send(client).await

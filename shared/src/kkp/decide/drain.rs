@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::facts::{Facts, MachineDeployment, Machinery, Pod, Stage};
 use super::plan::{Action, Plan, Report, SLOW, ending};
-use super::wake::undo_of_drain;
+use super::wake::{has_pause, undo_of_drain};
 use crate::annotation::format;
 use crate::kkp::data::Outcome;
 use crate::kkp::keys;
@@ -99,10 +99,19 @@ pub(super) fn undo_waits(facts: &Facts<'_>, _: &Record) -> Option<Plan> {
     facts.seen().is_none().then_some(plan.requeued(SLOW))
 }
 
-/// S13
+/// S13. The pause is ours if a Machine appeared after it (S24). Its end needs nothing of the user cluster, and the API
+/// server runs, also that of a cluster that is being deleted.
 pub(super) fn undo_drain(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    let actions = undo_of_drain(record, facts.seen()?);
-    (!actions.is_empty()).then(|| undoing(facts.waits("", actions)))
+    let unpause = has_pause(facts).then_some(Action::Unpause);
+    let refused = facts.unpause_refused.filter(|_| unpause.is_some());
+    let drained = facts.seen().map(|user| undo_of_drain(record, user)).unwrap_or_default();
+    let actions: Vec<Action> = unpause.into_iter().chain(drained).collect();
+    if actions.is_empty() {
+        return None;
+    }
+    let Some(why) = refused else { return Some(undoing(facts.waits("", actions))) };
+    let message = format!("{UNDOING}: KKP refuses the end of spec.pause: {why}");
+    Some(Plan::work(Phase::DrainTimedOut, message, actions).with(Outcome::Pending).requeued(SLOW))
 }
 
 /// S14. A request of the same second is newer: a drain takes longer than that.

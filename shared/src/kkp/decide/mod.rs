@@ -11,7 +11,7 @@
 //! |---|---|---|---|
 //! | F1 | after Pausing | an `EtcdRestore` is under way, and counts of `MachineDeployments` are recorded | drop these |
 //! | F2 | Pausing to Dehydrated | to wake, and no slot is free | wait |
-//! | F3 | on the way to sleep | to wake | the phase of the wake that undoes it |
+//! | F3 | on the way to sleep | to wake | the phase of the wake that undoes it: `StartingControlPlane` if the pause is ours |
 
 pub mod control_plane;
 mod drain;
@@ -140,10 +140,17 @@ fn turns_around(facts: &Facts<'_>, record: &Record) -> bool {
     record.phase.is_of_sleep() && desired() == Power::Running
 }
 
+/// Where the wake begins. A drain that goes on after the pause (S24) has that to end, too, and before its Nodes are
+/// ready.
+fn resumes_at(facts: &Facts<'_>, record: &Record) -> Option<Phase> {
+    let phase = record.phase.resumes_at()?;
+    Some(if facts.is_paused_by_us() { Phase::StartingControlPlane } else { phase })
+}
+
 /// F2. A wake that needs the control plane waits for a slot. Until then the cluster is as it was: one whose pause
 /// another client has ended does not wait.
 fn wake_waits(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
-    let needs_slot = turns_around(facts, record) && record.phase.resumes_at() == Some(Phase::StartingControlPlane);
+    let needs_slot = turns_around(facts, record) && resumes_at(facts, record) == Some(Phase::StartingControlPlane);
     let waits = needs_slot && !facts.may_begin && !is_unpaused_by_others(facts.cluster, record);
     waits.then(|| Plan::work(record.phase, QUEUED, []).with(Outcome::Pending).requeued(QUEUE_POLL))
 }
@@ -156,6 +163,6 @@ fn turn_around(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
         let plan = facts.enters(&Record { woken, ..record.clone() }, phase);
         Plan { warning: sleep::deleted_too_late(facts), ..plan }
     };
-    let plan = || record.phase.resumes_at().map_or_else(|| ending(facts, Vec::new()), wakes);
+    let plan = || resumes_at(facts, record).map_or_else(|| ending(facts, Vec::new()), wakes);
     turns_around(facts, record).then(plan)
 }

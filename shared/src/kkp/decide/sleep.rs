@@ -14,7 +14,7 @@
 //! | S10 | Draining | Pods are left | delete those of the first stage |
 //! | S11 | Draining | an autoscaler or a Node is left | stop it, cordon it |
 //! | S12 | Draining | otherwise | `ScalingDownMachines` |
-//! | S13 | `DrainTimedOut` | the drain is not undone | undo it |
+//! | S13 | `DrainTimedOut` | the drain is not undone, or the pause is ours | undo both |
 //! | S14 | `DrainTimedOut` | undone, and requested again or to run | end |
 //! | S15 | `DrainTimedOut` | undone, with `MachineDeployments` on the record | drop them: what users change from here on is theirs |
 //! | S16 | `DrainTimedOut` | otherwise | say what was waited for |
@@ -90,8 +90,8 @@ pub(super) fn rows(phase: Phase) -> &'static [Row] {
             ("S12", |facts, record| facts.enters_if_seen(record, Phase::ScalingDownMachines)),
         ],
         Phase::DrainTimedOut => &[
-            ("S7", drain::undo_waits),
             ("S13", drain::undo_drain),
+            ("S7", drain::undo_waits),
             ("S14", drain::requested_again),
             ("S15", drain::forget_machines),
             ("S16", |_, record| Some(drain::has_failed(record))),

@@ -79,6 +79,42 @@ fn a_record_that_is_lost_in_any_phase_costs_nothing() {
     }
 }
 
+/// S24: KKP leaves a paused cluster alone, and the next sleep would take the pause for the end of this one.
+#[test]
+fn no_pause_outlives_a_drain_that_began_again_after_it() {
+    for (desired, kills) in [Power::Hibernating, Power::Running].into_iter().flat_map(|one| [(one, 0), (one, 40)]) {
+        let mut world = World::new();
+        let before = world.counts();
+        world.pause_and_raise();
+        world.kills = (0..kills).map(|pass| pass % 5).collect();
+        world.run(300);
+        assert_eq!((world.phase(), world.cluster.spec.pause), (Some(Phase::DrainTimedOut), false), "{world:#?}");
+        assert_eq!(world.counts(), before);
+        world.stuck = false;
+        world.want(desired);
+        world.run(300);
+        if desired == Power::Hibernating {
+            assert_eq!(world.phase(), Some(Phase::Dehydrated), "{world:#?}");
+            assert!(world.machinery.machines.is_empty() && world.control_plane.values().all(|count| *count == 0));
+            world.want(Power::Running);
+            world.run(300);
+        }
+        assert_eq!((world.phase(), world.cluster.spec.pause, world.counts()), (None, false, before), "{world:#?}");
+    }
+    // Nor does it wait for the Nodes of a wake that undoes the drain.
+    for passes in 0..8 {
+        let mut world = World::new();
+        let before = world.counts();
+        world.pause_and_raise();
+        world.run(passes);
+        world.want(Power::Running);
+        world.run(1);
+        assert_eq!(world.phase(), Some(Phase::StartingControlPlane), "after {passes}");
+        world.run(300);
+        assert_eq!((world.phase(), world.cluster.spec.pause, world.counts()), (None, false, before), "after {passes}");
+    }
+}
+
 /// KKP's volumes go only where a Node runs (row 22), and a record that was rebuilt does not know whether there are any.
 #[test]
 fn a_cluster_that_is_deleted_without_its_record_gets_its_node() {

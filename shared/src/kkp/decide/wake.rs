@@ -93,8 +93,12 @@ fn goes_on_regardless(facts: &Facts<'_>) -> bool {
 /// theirs to end. When they have ended ours, what it has left goes the same way: a later pause without a reason would
 /// pass for ours.
 fn unpause(facts: &Facts<'_>) -> Option<Action> {
-    let has_pause = facts.is_paused_by_us() || has_leftover(facts.cluster);
-    (has_pause && !facts.is_deleted()).then_some(Action::Unpause)
+    (has_pause(facts) && !facts.is_deleted()).then_some(Action::Unpause)
+}
+
+/// Whether the Cluster has our pause, or what is left of it.
+pub(super) fn has_pause(facts: &Facts<'_>) -> bool {
+    facts.is_paused_by_us() || has_leftover(facts.cluster)
 }
 
 /// Counts that are lower than before the sleep, of etcd or of the rest.

@@ -59,6 +59,27 @@ fn a_cluster_that_kkp_leaves_alone_is_restored_from_the_record() {
     assert!(case.ends());
 }
 
+/// A drain that went on after the pause has timed out: the pause ends first, whether the user cluster answers or not.
+#[test]
+fn the_undo_of_a_drain_ends_our_pause_and_no_other() {
+    let mut case = Case::new(Power::Hibernating, Some(Phase::DrainTimedOut));
+    case.cluster.spec.pause = true;
+    assert_eq!((case.plan().actions, case.says()), (vec![Action::Unpause], drain::UNDOING.to_owned()), "it is silent");
+    let nodes = vec![node("a")];
+    case.machinery = Some(Machinery { nodes, deployments: vec![deployment(2)], ..Machinery::default() });
+    let both = [Action::Unpause, Action::Uncordon(vec!["a".into()])];
+    case.cluster.metadata.deletion_timestamp = Some(Time(now()));
+    assert_eq!(case.plan().actions, both, "its control plane runs");
+    case.cluster.metadata.deletion_timestamp = None;
+    case.unpause_refused = Some("invalid datacenter name");
+    assert_eq!(case.plan().actions, both);
+    assert_eq!(case.says(), "undoing the drain: KKP refuses the end of spec.pause: invalid datacenter name");
+    case.machinery.as_mut().unwrap().nodes.clear();
+    assert!(!case.ends() && case.plan().actions == [Action::Unpause], "although it is requested again");
+    case.sleep = Some("u-1/2026-11-21T18:00:00Z");
+    assert!(case.ends(), "another client's pause");
+}
+
 /// The reason alone proves nothing: it may be copied, or left of an earlier sleep, or of a Cluster that had the name
 /// before. The controller may have died between the pause and the next phase.
 #[test]

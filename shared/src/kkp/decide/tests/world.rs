@@ -137,6 +137,23 @@ impl World {
         annotations.insert(keys::POWER_STATE_AT.to_owned(), format::seconds(self.now));
     }
 
+    /// Falls asleep until the pause is written. Meanwhile a client raises a `MachineDeployment`, on whose Nodes a Pod
+    /// does not end.
+    pub(super) fn pause_and_raise(&mut self) {
+        self.want(Power::Hibernating);
+        for _ in 0..200 {
+            if self.phase() == Some(Phase::Pausing) {
+                break;
+            }
+            self.run(1);
+        }
+        self.machinery.deployments[1].replicas = 2;
+        self.machinery.pods.push(pod("shop/late", Stage::Others));
+        self.stuck = true;
+        self.run(1);
+        assert!(self.cluster.spec.pause && self.phase() == Some(Phase::Pausing), "{self:#?}");
+    }
+
     pub(super) fn delete(&mut self) {
         self.cluster.metadata.deletion_timestamp = Some(Time(self.now));
     }

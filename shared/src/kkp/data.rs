@@ -21,6 +21,9 @@ pub const PREFLIGHT: &str = "DehydrationPreflight";
 /// Condition type of ours, written by the same call as [`DEHYDRATED`].
 pub const STATE: &str = "DehydrationState";
 
+/// Reason of [`DEHYDRATED`] while a record is missed and cannot be rebuilt.
+pub const RECORD_MISSING: &str = "RecordMissing";
+
 /// Reason of [`STATE`]: its version, for people.
 const REASON: &str = "V1";
 

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use crate::annotation::{format, keys as common};
 use crate::kinds::lifecycle::Progress;
 use crate::kkp::api::{Cluster, Condition};
-use crate::kkp::data::{Outcome, State};
+use crate::kkp::data::{Outcome, RECORD_MISSING, State};
 use crate::kkp::keys;
 use crate::kkp::pause::foreign_pause;
 use crate::kkp::phase::Phase;
@@ -52,6 +52,12 @@ impl Reported<'_> {
         let timed_out = self.state.phase == Some(Phase::DrainTimedOut);
         requested > written || timed_out && requested.is_some() && requested == written
     }
+
+    /// Whether a wake goes on although the record is of no use: it is rebuilt, if the objects have the copies.
+    fn holds_up_no_wake(&self) -> bool {
+        let has_begun = self.state.phase.is_some_and(|phase| phase != Phase::Preflight);
+        has_begun && self.reason != RECORD_MISSING
+    }
 }
 
 /// | # | seen | sleep | wake |
@@ -59,7 +65,7 @@ impl Reported<'_> {
 /// | P1 | being deleted | lost | lost |
 /// | P2 | another request | lost | lost |
 /// | P3 | no condition | unnoticed | reached, or lost if it has the pause of another Cluster's sleep |
-/// | P4 | held: the record cannot be used | lost | lost |
+/// | P4 | held: the record cannot be used | lost | lost, or unnoticed if that was before the request and a wake rebuilds it |
 /// | P5 | Dehydrated | reached | going, or unnoticed while it sleeps as it should |
 /// | P6 | failed: the drain timed out and was undone, or a preflight refused | lost, or unnoticed if that was before the request | going |
 /// | P7 | any other phase | going | going |
@@ -80,6 +86,9 @@ pub(super) fn of(cluster: &Cluster, desired: Power, action: Power) -> Progress {
         return if sleeps { Progress::Unnoticed } else { foreign() }; // P3
     };
     match reported.state.outcome {
+        Outcome::Held if !sleeps && reported.holds_up_no_wake() && reported.is_older_than_request(cluster) => {
+            Progress::Unnoticed // P4
+        }
         Outcome::Held => Progress::Failed(reported.sentence()), // P4
         _ if sleeps && reported.state.phase == Some(Phase::Dehydrated) => Progress::Reached, // P5
         Outcome::Asleep => Progress::Unnoticed,                 // P5
@@ -96,6 +105,7 @@ mod tests {
     use super::*;
     use crate::kinds::kkp_cluster::KKP_CLUSTER;
     use crate::kinds::kkp_cluster::tests::{cluster, stands};
+    use crate::kkp::data::STATE;
 
     fn going(text: &str) -> Progress {
         Progress::InProgress(text.to_owned())
@@ -182,6 +192,31 @@ mod tests {
             ("soon", timed_out, lost("DrainTimedOut: a/b")),
         ] {
             assert_eq!(seen(at, detail), expected, "{at} {detail:?}");
+        }
+    }
+
+    /// The condition is of 18:00:00. A wake rebuilds a record from the copies on the objects, if there are any.
+    #[test]
+    fn a_record_that_holds_up_a_sleep_is_no_answer_to_a_later_wake() {
+        use Power::{Hibernating, Running};
+        let (before, after) = ("2026-11-22T17:59:59Z", "2026-11-22T18:00:01Z");
+        for (reason, phase, at, action, waits) in [
+            ("RecordForeign", Some(Phase::Dehydrated), after, Running, true),
+            ("RecordUnreadable", Some(Phase::Draining), after, Running, true),
+            ("RecordUnreadable", Some(Phase::Dehydrated), before, Running, false), // its answer
+            ("RecordUnreadable", Some(Phase::Dehydrated), after, Hibernating, false),
+            ("RecordMissing", Some(Phase::Dehydrated), after, Running, false),
+            // Nothing was begun that a wake could undo.
+            ("RecordForeign", Some(Phase::Preflight), after, Running, false),
+            ("RecordUnconfirmed", None, after, Running, false),
+            ("PauseForeign", None, after, Running, false),
+        ] {
+            let request = json!({ keys::POWER_STATE: action, keys::POWER_STATE_AT: at });
+            let mut object = cluster(&request, Some((reason, "x")));
+            let state = State { phase, outcome: Outcome::Held }.condition("2026-11-22T18:00:00Z");
+            object["status"]["conditions"][STATE] = serde_json::to_value(state).unwrap();
+            let expected = if waits { Progress::Unnoticed } else { lost(&format!("{reason}: x")) };
+            assert_eq!(KKP_CLUSTER.progress(&object, action).unwrap(), expected, "{reason} {phase:?} {at} {action}");
         }
     }
 

@@ -3,7 +3,8 @@
 use super::facts::Facts;
 use super::plan::{Plan, Report, Warning};
 use super::sleep::CORRECTIONS;
-use super::standing::{MISSING, hold, was_missed};
+use super::standing::{hold, was_missed};
+use crate::kkp::data::RECORD_MISSING;
 use crate::kkp::keys;
 use crate::kkp::phase::Phase;
 use crate::kkp::record::Record;
@@ -38,7 +39,7 @@ fn missing(facts: &Facts<'_>, phase: Phase) -> Report {
         "it is missing, and etcd carries no copy of its count: restore the record, or scale the control plane by hand, etcd first, and then {}",
         keys::TO_UNPAUSE
     );
-    Report { dehydrated: true, ..hold(facts.cluster, Some(phase), MISSING, &problem) }
+    Report { dehydrated: true, ..hold(facts.cluster, Some(phase), RECORD_MISSING, &problem) }
 }
 
 /// The advice about a record that is of no use, and why the wake waits.

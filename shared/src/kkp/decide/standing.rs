@@ -9,15 +9,13 @@
 use super::facts::Facts;
 use super::plan::{Plan, Report};
 use crate::kkp::api::Cluster;
-use crate::kkp::data::{Outcome, State};
+use crate::kkp::data::{Outcome, RECORD_MISSING, State};
 use crate::kkp::keys::{DEHYDRATED, PAUSED_BY_SLEEP};
 use crate::kkp::pause::{PAUSE_FOREIGN, foreign_pause, is_paused_by_us};
 use crate::kkp::phase::Phase;
 use crate::kkp::record::Record;
 use crate::record::RecordError;
 
-/// The reason of the condition while a record is missed and cannot be rebuilt.
-pub(super) const MISSING: &str = "RecordMissing";
 /// Requeue delay of a cluster that is held.
 const HELD: std::time::Duration = std::time::Duration::from_mins(1);
 
@@ -45,7 +43,7 @@ pub fn phase(cluster: &Cluster) -> Option<Phase> {
 
 /// Whether the record was missed when the cluster was judged last.
 pub(super) fn was_missed(cluster: &Cluster) -> bool {
-    cluster.condition(DEHYDRATED).is_some_and(|condition| condition.reason.as_deref() == Some(MISSING))
+    cluster.condition(DEHYDRATED).is_some_and(|condition| condition.reason.as_deref() == Some(RECORD_MISSING))
 }
 
 /// Judges it, or why it cannot be read.

@@ -119,7 +119,7 @@ impl Companion for RecordConfigMap {
             return Err(TargetError::Impossible(why));
         }
         read(&cluster, companion).map_err(TargetError::Impossible)?;
-        let mut annotations = request(cluster.annotation(keys::POWER_STATE_AT), intent);
+        let mut annotations = request(&cluster, intent);
         for key in [common::REQUESTED_BY, common::REQUESTED_AT] {
             if annotation(companion, key).is_some() {
                 annotations.insert(key.to_owned(), Value::Null);

@@ -15,9 +15,9 @@ use crate::power::Power;
 
 /// | # | wanted | seen | patch |
 /// |---|---|---|---|
-/// | I1 | as it is | as wanted | nothing, or the reason if another is given |
+/// | I1 | as it is | as wanted, and I3 and I4 do not apply | nothing, or the reason if another is given |
 /// | I2 | a change | the other state, or none | state, its time, the reason or the removal of the old one, the force or the removal of the old one |
-/// | I3 | asleep, with a force | asleep, without a force | as I2: a new request |
+/// | I3 | asleep, with a force; without one | asleep, without a force; with one, and no sleep is past its preflight | as I2: a new request |
 /// | I4 | asleep | asleep, but the drain timed out | as I2: the controller tries again only for a new request |
 ///
 /// A request carries the resourceVersion: of two at the same time one meets a conflict. Who and when is stamped by the
@@ -27,10 +27,13 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
     let sleeps = intent.power == Power::Hibernating;
     let changes = desired(cluster) != intent.power;
     let forces = sleeps && intent.force && old_force != Some("true");
-    let timed_out = State::of(cluster).is_some_and(|state| state.phase == Some(Phase::DrainTimedOut));
+    let phase = State::of(cluster).and_then(|state| state.phase);
+    let has_begun = phase.is_some_and(|phase| phase.is_of_sleep() && phase != Phase::Preflight);
+    let withdraws = sleeps && !intent.force && old_force == Some("true") && !has_begun;
+    let timed_out = phase == Some(Phase::DrainTimedOut);
     let is_unknown = cluster.condition(keys::DEHYDRATED).is_none_or(|one| one.reason.as_deref() == Some(PAUSE_FOREIGN));
     let foreign = (!sleeps && is_unknown).then(|| foreign_pause(cluster)).flatten();
-    let requests = changes || forces || sleeps && timed_out;
+    let requests = changes || forces || withdraws || sleeps && timed_out;
     let reason = reason_edit(cluster.annotation(common::REASON), intent.reason, changes);
     let mut annotations: Map<String, Value> = reason.into_iter().collect();
     if !requests {
@@ -41,7 +44,7 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
         let patch = json!({ "metadata": { "annotations": annotations } });
         return Change::Patch { patch, message: "reason updated".to_owned(), warnings: Vec::new() }; // I1
     }
-    annotations.extend(request(cluster.annotation(keys::POWER_STATE_AT), intent)); // I2, I3, I4
+    annotations.extend(request(cluster, intent)); // I2, I3, I4
     if forces {
         annotations.insert(keys::FORCE.to_owned(), json!("true"));
     } else if old_force.is_some() && !intent.force {
@@ -60,19 +63,22 @@ pub(super) fn change(cluster: &Cluster, intent: &Intent<'_>) -> Change {
     Change::Patch { patch: json!({ "metadata": metadata }), message: message.to_owned(), warnings }
 }
 
-/// The annotations of a request. `before`: the time of the request that is there.
-pub(super) fn request(before: Option<&str>, intent: &Intent<'_>) -> Map<String, Value> {
-    let at = later(before, intent.now);
+/// The annotations of a request. It is newer than the one before, and than what the controller has reported: both are
+/// compared with it, and each has the time of another clock.
+pub(super) fn request(cluster: &Cluster, intent: &Intent<'_>) -> Map<String, Value> {
+    let reported = cluster.condition(keys::DEHYDRATED).map(|condition| condition.last_heartbeat_time.as_str());
+    let at = later(cluster.annotation(keys::POWER_STATE_AT).into_iter().chain(reported), intent.now);
     let mut annotations = Map::new();
     annotations.insert(keys::POWER_STATE.to_owned(), json!(intent.power));
     annotations.insert(keys::POWER_STATE_AT.to_owned(), json!(at));
     annotations
 }
 
-/// Now, or a second after a time that was written before: of two requests the newest wins, whatever the clocks say.
-pub(super) fn later(before: Option<&str>, now: Timestamp) -> String {
-    let after =
-        before.and_then(format::time).map(|time| time.checked_add(SignedDuration::from_secs(1)).unwrap_or(time));
+/// Now, or a second after the last of the times that were written before: of two requests the newest wins, whatever the
+/// clocks say.
+pub(super) fn later<'a>(before: impl IntoIterator<Item = &'a str>, now: Timestamp) -> String {
+    let last = before.into_iter().filter_map(format::time).max();
+    let after = last.map(|time| time.checked_add(SignedDuration::from_secs(1)).unwrap_or(time));
     format::seconds(after.map_or(now, |after| after.max(now)))
 }
 
@@ -82,7 +88,8 @@ mod tests {
     use crate::kinds::kkp_cluster::KKP_CLUSTER;
     use crate::kinds::kkp_cluster::tests::cluster;
 
-    const NOW: &str = "2026-11-22T18:00:00Z";
+    /// Ten seconds after what the condition reports.
+    const NOW: &str = "2026-11-22T18:00:10Z";
 
     fn change(object: &Value, action: Power, reason: Option<&str>, force: bool) -> Option<(Value, String)> {
         let intent = Intent { power: action, reason, end: None, now: NOW.parse().unwrap(), queried: false, force };
@@ -101,6 +108,7 @@ mod tests {
             all
         };
         let timed_out = Some(("DrainTimedOut", "a/b"));
+        let (refused, waking) = (Some(("Preflight", "refused: no")), Some(("WaitingForNodes", "1 of 5")));
         let sleep = |more: Value| {
             let mut all = json!({ keys::POWER_STATE: "Hibernating", keys::POWER_STATE_AT: NOW });
             // As a merge patch, a null would remove the key from what is expected.
@@ -129,7 +137,8 @@ mod tests {
                 Some(json!({ "metadata": { "annotations": { common::REASON: "b" } } })),
             ),
             ("I1", asleep(forced.clone()), None, Hibernating, None, true, None),
-            ("I1", asleep(forced.clone()), None, Hibernating, None, false, None),
+            ("I1", asleep(forced.clone()), Some(("Draining", "")), Hibernating, None, false, None),
+            ("I1", asleep(forced.clone()), Some(("Dehydrated", "")), Hibernating, None, false, None),
             ("I2", json!({}), None, Hibernating, None, false, sleep(json!({}))),
             ("I2", json!({ keys::POWER_STATE: "asleep" }), None, Hibernating, None, false, sleep(json!({}))),
             (
@@ -154,6 +163,10 @@ mod tests {
             ),
             ("I2", asleep(forced.clone()), None, Running, None, false, wake(unforced.clone())),
             ("I3", asleep(json!({})), None, Hibernating, None, true, sleep(forced.clone())),
+            ("I3", asleep(forced.clone()), None, Hibernating, None, false, sleep(unforced.clone())),
+            ("I3", asleep(forced.clone()), refused, Hibernating, None, false, sleep(unforced.clone())),
+            // The next sleep begins when the wake is complete.
+            ("I3", asleep(forced.clone()), waking, Hibernating, None, false, sleep(unforced.clone())),
             ("I4", asleep(json!({})), timed_out, Hibernating, None, false, sleep(json!({}))),
             ("I4", asleep(forced.clone()), timed_out, Hibernating, None, false, sleep(unforced)),
             ("I2", asleep(json!({})), timed_out, Running, None, false, wake(json!({}))),
@@ -168,12 +181,20 @@ mod tests {
         for (before, at) in [
             (None, NOW),
             (Some("2026-11-22T17:59:58Z"), NOW),
-            (Some(NOW), "2026-11-22T18:00:01Z"),
+            (Some(NOW), "2026-11-22T18:00:11Z"),
             (Some("2026-11-22T19:00:00Z"), "2026-11-22T19:00:01Z"),
             (Some("soon"), NOW),
             (Some("9999-12-30T22:00:00Z"), "9999-12-30T22:00:00Z"), // the last that there is
         ] {
             assert_eq!(later(before, NOW.parse().unwrap()), at, "{before:?}");
+        }
+        // The controller compares it with its own clock, too: the end of a drain that is to be retried.
+        let object = cluster(&json!({ keys::POWER_STATE: "Hibernating" }), Some(("DrainTimedOut", "a/b")));
+        for (now, at) in [("2026-11-22T17:55:00Z", "2026-11-22T18:00:01Z"), (NOW, NOW)] {
+            let (power, now) = (Power::Hibernating, now.parse().unwrap());
+            let intent = Intent { power, reason: None, end: None, now, queried: false, force: false };
+            let Change::Patch { patch, .. } = KKP_CLUSTER.change(&object, &intent).unwrap() else { panic!("{now}") };
+            assert_eq!(patch["metadata"]["annotations"][keys::POWER_STATE_AT], at);
         }
     }
 

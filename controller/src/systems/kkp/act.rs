@@ -1,6 +1,7 @@
 //! Carries out a plan: the record first, then each action. The first that fails ends the reconcile; the next one goes
 //! on.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
@@ -122,23 +123,30 @@ async fn one(kkp: &Kkp, observation: &Observation<'_>, record: Option<&Record>, 
 }
 
 /// Makes a call for each of these, some at once. One that the user cluster refuses or does not answer holds up no other for
-/// a while; the first failure is the outcome.
+/// a while. The outcome is the failure of the first of these, not the first to answer: the condition names it.
 async fn each<T, F>(all: &[T], call: impl Fn(T) -> F) -> Reconciled<()>
 where
     T: Clone,
     F: Future<Output = Reconciled<()>>,
 {
-    let mut calls = stream::iter(all.iter().cloned().map(call)).buffer_unordered(CONCURRENT_WRITES);
-    let (begun, mut outcome) = (Instant::now(), Ok(()));
-    while let Some(result) = calls.next().await {
+    let numbered = all.iter().cloned().enumerate().map(move |(number, one)| {
+        let call = call(one);
+        async move { (number, call.await) }
+    });
+    let mut calls = stream::iter(numbered).buffer_unordered(CONCURRENT_WRITES);
+    let (begun, mut failed) = (Instant::now(), BTreeMap::new());
+    while let Some((number, result)) = calls.next().await {
         match result {
-            Err(error) if error.cause::<SpokeError>().is_some() && begun.elapsed() < FAILURES_FOR => {
-                outcome = outcome.and(Err(error));
+            Err(error) if error.cause::<SpokeError>().is_some() => {
+                failed.insert(number, error);
+                if begun.elapsed() >= FAILURES_FOR {
+                    break;
+                }
             }
             result => result?,
         }
     }
-    outcome
+    failed.pop_first().map_or(Ok(()), |(_, error)| Err(error))
 }
 
 async fn write_cluster(kkp: &Kkp, cluster: &Cluster, patch: Value) -> Reconciled<Box<Cluster>> {
@@ -257,4 +265,20 @@ fn not_done(what: &str, source: SpokeError) -> ReconcileError {
 
 fn parts(object: &str) -> (Option<&str>, &str) {
     object.split_once('/').map_or((None, object), |(namespace, name)| (Some(namespace), name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_failure_that_is_named_does_not_depend_on_who_answers_first() {
+        let seconds = [0, 9, 5, 1];
+        let done = each(&seconds, |seconds| async move {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            let denied = || not_done(&format!("Pod {seconds}"), SpokeError::Failed("denied".to_owned()));
+            if seconds == 0 { Ok(()) } else { Err(denied()) }
+        });
+        assert_eq!(done.await.unwrap_err().to_string(), "write Pod 9 of the user cluster");
+    }
 }

@@ -1,12 +1,14 @@
 //! The condition on the Cluster, and Events when a phase begins.
 
-use jiff::Timestamp;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use serde_json::{Value, json};
 use shared::annotation::format;
 use shared::kkp::api::{Cluster, Condition};
-use shared::kkp::data::{PREFLIGHT, STATE};
+use shared::kkp::data::{Outcome, PREFLIGHT, STATE, State};
 use shared::kkp::decide::{self, Plan, Report};
 use shared::kkp::keys;
 use shared::kkp::ledger::{ledger, sleep_history};
@@ -23,6 +25,9 @@ use crate::runtime::{Done, Reconciled, Target};
 
 /// Bytes of a condition's message.
 const MAX_MESSAGE: usize = 2_000;
+/// How long a message stays that another one follows in the same state. The watch brings each status back, and the next
+/// reconcile begins at once: one text after the other, such as of a tenant's webhook, would keep it going.
+const MESSAGE_STAYS: SignedDuration = SignedDuration::from_secs(5);
 
 /// Writes what has changed.
 pub async fn report(
@@ -39,6 +44,7 @@ pub async fn report(
         kkp.slots.free(&cluster.name_any());
     }
     let mut changed = plan.record.is_some() || !plan.actions.is_empty() || plan.ends;
+    let stays = plan.report.as_ref().and_then(|report| stays(cluster, report, observation.now));
     let mut conditions = about(cluster, plan, observation.now);
     let answer = observation.answer.clone().map(|answer| stamped(cluster, PREFLIGHT, answer, observation.now));
     conditions.extend(answer.map(|answer| (PREFLIGHT, Some(answer))));
@@ -66,7 +72,7 @@ pub async fn report(
     }
     kkp.handle.hub.metrics.savings.set_machines(&key_of(cluster), &sleep_history(cluster));
     target.state.answer = None;
-    Ok(Done { requeue: [plan.requeue, observation.preflight_in].into_iter().flatten().min(), changed })
+    Ok(Done { requeue: [plan.requeue, observation.preflight_in, stays].into_iter().flatten().min(), changed })
 }
 
 /// Events about a phase that has begun.
@@ -98,7 +104,7 @@ type Wanted = (&'static str, Option<Condition>);
 /// Another one says since when the cluster is awake, until the next sleep is past its preflight: it may be withdrawn.
 fn about(cluster: &Cluster, plan: &Plan, now: Timestamp) -> Vec<Wanted> {
     let (report, lacks) = (plan.report.as_ref(), plan.lacks.as_deref());
-    let words = report.map(|report| stamped(cluster, keys::DEHYDRATED, condition(report), now));
+    let words = report.map(|report| words(cluster, report, now));
     let state = report.zip(words.as_ref()).map(|(report, words)| report.state.condition(&words.last_heartbeat_time));
     let state = state.map(|state| stamped(cluster, STATE, state, now));
     let old = cluster.condition(keys::AWAKE);
@@ -112,6 +118,34 @@ fn about(cluster: &Cluster, plan: &Plan, now: Timestamp) -> Vec<Wanted> {
     let old = old.filter(|_| lacks.is_none()).cloned();
     let awake = is_said.then(|| old.unwrap_or_else(|| stamped(cluster, keys::AWAKE, woken(), now)));
     vec![(keys::DEHYDRATED, words), (STATE, state), (keys::AWAKE, awake)]
+}
+
+/// The condition about a sleep.
+fn words(cluster: &Cluster, report: &Report, now: Timestamp) -> Condition {
+    if let Some(old) = cluster.condition(keys::DEHYDRATED).filter(|_| stays(cluster, report, now).is_some()) {
+        return old.clone();
+    }
+    let words = stamped(cluster, keys::DEHYDRATED, condition(report), now);
+    let is_answer = report.state.outcome == Outcome::Failed && is_asked_since(cluster, &words, now);
+    if is_answer { Condition { last_heartbeat_time: format::seconds(now), ..words } } else { words }
+}
+
+/// Whether a request came after this was written: the same words are an answer to that by their time alone. A request
+/// of a time to come is not answered yet.
+fn is_asked_since(cluster: &Cluster, words: &Condition, now: Timestamp) -> bool {
+    let requested = cluster.annotation(keys::POWER_STATE_AT).and_then(format::time);
+    requested > format::time(&words.last_heartbeat_time) && requested <= format::time(&format::seconds(now))
+}
+
+/// How long the message of the condition still stays, although this one differs from it.
+fn stays(cluster: &Cluster, report: &Report, now: Timestamp) -> Option<Duration> {
+    let (old, wanted) = (cluster.condition(keys::DEHYDRATED)?, condition(report));
+    let is_as_before = (&old.status, &old.reason) == (&wanted.status, &wanted.reason);
+    let is_as_before = is_as_before && State::of(cluster) == Some(report.state);
+    let age = now.duration_since(format::time(&old.last_heartbeat_time)?);
+    let is_new = (SignedDuration::ZERO..MESSAGE_STAYS).contains(&age);
+    let stays = is_as_before && is_new && old.message.is_some() && old.message != wanted.message;
+    stays.then(|| (MESSAGE_STAYS - age).unsigned_abs())
 }
 
 /// Status, reason and message of the condition about a sleep.
@@ -181,7 +215,6 @@ fn change(cluster: &Cluster, name: &str, wanted: Option<Condition>) -> Option<Va
 #[cfg(test)]
 mod tests {
     use shared::kkp::api::ClusterSpec;
-    use shared::kkp::data::{Outcome, State};
 
     use super::*;
 
@@ -254,6 +287,40 @@ mod tests {
         assert_eq!((words.status.as_str(), words.last_transition_time.as_deref()), ("True", Some(LATE)));
         let awake = applied(&asleep, None, LATE).unwrap();
         assert_eq!((awake.condition(keys::DEHYDRATED), awake.condition(STATE)), (None, None));
+    }
+
+    #[test]
+    fn a_message_stays_for_a_while_and_an_answer_to_a_newer_request_has_a_newer_time() {
+        let mut cluster = Cluster::new("abc", ClusterSpec::default());
+        cluster.metadata.resource_version = Some("7".into());
+        let (draining, refused) = (|text: &str| Report::of(Phase::Draining, text), Report::of(Phase::Preflight, "no"));
+        let refused = Report { state: State { outcome: Outcome::Failed, ..refused.state }, ..refused };
+        let (soon, then) = ("2026-11-22T18:00:04.9Z", "2026-11-22T18:00:05Z");
+        cluster = applied(&cluster, Some(&draining("")), EARLY).unwrap();
+        cluster = applied(&cluster, Some(&draining("a")), EARLY).unwrap(); // what says nothing is replaced at once
+        assert_eq!(reported(&cluster, Some(&draining("b")), soon), None);
+        assert_eq!(stays(&cluster, &draining("b"), soon.parse().unwrap()), Some(Duration::from_millis(100)));
+        assert!(reported(&cluster, Some(&draining("b")), then).is_some());
+        assert!(
+            reported(&cluster, Some(&draining("b")), "2026-11-22T17:59:59Z").is_some(),
+            "of a clock that was ahead"
+        );
+        cluster = applied(&cluster, Some(&refused), EARLY).unwrap(); // another phase
+        for (requested, now, answered) in [
+            ("2026-11-22T18:00:00Z", LATE, false),
+            ("2026-11-22T18:00:01Z", LATE, true),
+            ("2026-11-22T18:05:00.5Z", LATE, false), // its time is to come
+            ("soon", LATE, false),
+        ] {
+            let at = (keys::POWER_STATE_AT.to_owned(), requested.to_owned());
+            cluster.metadata.annotations = Some([at].into());
+            let written = applied(&cluster, Some(&refused), now);
+            assert_eq!(written.is_some(), answered, "{requested}");
+            if let Some(written) = written {
+                assert_eq!(State::of(&written), Some(refused.state));
+                assert_eq!(reported(&written, Some(&refused), now), None, "it is answered once");
+            }
+        }
     }
 
     /// Words that stay the same keep their time, and the state names it.

@@ -173,6 +173,27 @@ async fn a_write_to_the_control_plane_that_is_refused_has_one_event_in_the_words
     }
 }
 
+/// As of a webhook that puts another word into each denial: the watch brings our own status back.
+#[tokio::test(start_paused = true)]
+async fn an_error_with_another_text_each_time_is_retried_no_faster() {
+    let hub = seed();
+    (1..ALL).for_each(|number| drop(hub.remove(&cluster(number))));
+    let mut calls = 0_u32;
+    hub.inject(move |method, path, _| {
+        let is_etcd = *method == "PATCH" && path.ends_with("/statefulsets/etcd");
+        calls += u32::from(is_etcd);
+        // The clock of the test stands still while one reconcile follows the other at once.
+        is_etcd.then_some(if calls < 1_000 && calls.is_multiple_of(2) { 500 } else { 503 })
+    });
+    let work = start(&hub);
+    hub.edit(&cluster(0), |object| object["metadata"]["annotations"][keys::POWER_STATE] = json!("Running"));
+    sleep(Duration::from_mins(4)).await;
+    let passes = hub.requests(|method, path| *method == "GET" && path.ends_with(keys::RECORD.0));
+    // Every 2 to 5 s, and after each message.
+    assert!((40..=200).contains(&passes), "{passes}");
+    work.abort();
+}
+
 #[tokio::test(start_paused = true)]
 async fn five_of_a_hundred_wake_at_once_and_every_one_in_its_turn() {
     let hub = seed();

@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod data;
 pub mod decide;
 pub mod ledger;
+pub mod node;
 pub mod pause;
 pub mod phase;
 pub mod record;
@@ -50,7 +51,7 @@ pub mod keys {
         ["hibernate.sh/dehydrated-min-size", "hibernate.sh/dehydrated-max-size"];
     /// On a `CronJob` of a sleeping cluster: we suspended it, a copy of the record.
     pub const SUSPENDED: &str = "hibernate.sh/dehydrated-suspend";
-    /// On a Node: we cordoned it for a sleep.
+    /// On a Node: we cordoned it for a sleep, and what it was before ([`super::node::NodeBefore`]).
     pub const CORDONED: &str = "hibernate.sh/cordoned";
 
     /// On an `EtcdBackupConfig`: when a wake touched it, so that KKP makes backups again (row 17). On a `MachineSet`: when

@@ -37,9 +37,6 @@ pub struct Record {
     /// When another client's end of the pause was seen, RFC 3339. Older requests for sleep are void.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken: Option<String>,
-    /// Nodes that were cordoned before.
-    #[serde(default)]
-    pub cordoned: BTreeSet<String>,
     /// `MachineDeployments` by `namespace/name`.
     #[serde(default)]
     pub machine_deployments: BTreeMap<String, Machines>,

@@ -5,6 +5,7 @@
 //! |---|---|---|---|---|
 //! | [`Mark`](crate::annotation::mark::Mark) | annotation of a target | the rollout | when it claimed the target | its name |
 //! | [`Record`](crate::kkp::record::Record) of a sleep | `ConfigMap` | the Cluster | when the sleep began | |
+//! | [`NodeBefore`](crate::kkp::node::NodeBefore) | annotation of a Node | | | |
 //! | [`Suspension`](crate::fdb::suspension::Suspension) | annotation of a PVC or Service | that object | | |
 //! | the plugin's record of a recovery | annotation of its cluster | | when it began | |
 //! | [`Ledger`](crate::savings::ledger::Ledger) | condition | that object | until when sleeps are counted | |

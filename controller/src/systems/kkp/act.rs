@@ -13,7 +13,8 @@ use server::hub;
 use shared::guarded::Named;
 use shared::kkp::api::Cluster;
 use shared::kkp::decide::{Action, Plan};
-use shared::kkp::record::{Record, Workload};
+use shared::kkp::node::NodeBefore;
+use shared::kkp::record::Workload;
 use shared::power::Power;
 use shared::spoke::SpokeError;
 use shared::spoke::kinds::{Kind, MachineDeployment, MachineSet, Node, Pod};
@@ -55,7 +56,7 @@ pub async fn run(
             }
             Action::Unpause => observation.written = unpause(kkp, cluster, target).await?,
             Action::Disown => observation.written = Some(write_cluster(kkp, cluster, patches::disown()).await?),
-            other => one(kkp, observation, record, other).await?,
+            other => one(kkp, observation, other).await?,
         }
     }
     if plan.clears_intent {
@@ -72,7 +73,7 @@ pub async fn run(
     Ok(())
 }
 
-async fn one(kkp: &Kkp, observation: &Observation<'_>, record: Option<&Record>, action: &Action) -> Reconciled<()> {
+async fn one(kkp: &Kkp, observation: &Observation<'_>, action: &Action) -> Reconciled<()> {
     let seed = Seed { kkp, namespace: observation.cluster.control_plane_namespace() };
     let user = || User::of(kkp, &observation.user);
     match action {
@@ -99,10 +100,13 @@ async fn one(kkp: &Kkp, observation: &Observation<'_>, record: Option<&Record>, 
         Action::RestoreAutoscaler(name, recorded) => {
             user()?.machines(name, patches::restore_autoscaler(recorded)).await
         }
-        Action::Cordon(names) => user()?.write_all::<Node>("Node", names, |_| patches::cordon()).await,
+        Action::Cordon(names) => {
+            let before = nodes_before(&observation.user);
+            user()?.write_all::<Node>("Node", names, |name| patches::cordon(&before(name))).await
+        }
         Action::Uncordon(names) => {
-            let was_cordoned = |name: &str| record.is_some_and(|record| record.cordoned.contains(name));
-            user()?.write_all::<Node>("Node", names, |name| patches::uncordon(was_cordoned(name))).await
+            let before = nodes_before(&observation.user);
+            user()?.write_all::<Node>("Node", names, |name| patches::uncordon(&before(name))).await
         }
         Action::DeleteNode(name) => user()?.delete::<Node>("Node", name, &DeleteParams::default()).await,
         Action::DeletePods(names) => {
@@ -120,6 +124,13 @@ async fn one(kkp: &Kkp, observation: &Observation<'_>, record: Option<&Record>, 
             .await
         }
     }
+}
+
+/// What a Node was before the sleep, by its name.
+fn nodes_before(seen: &Seen) -> impl Fn(&str) -> NodeBefore {
+    let nodes = seen.iter().flat_map(|user| &user.machinery.nodes);
+    let before: BTreeMap<&str, &NodeBefore> = nodes.map(|node| (node.name.as_str(), &node.before)).collect();
+    move |name: &str| before.get(name).map(|before| (*before).clone()).unwrap_or_default()
 }
 
 /// Makes a call for each of these, some at once. One that the user cluster refuses or does not answer holds up no other for

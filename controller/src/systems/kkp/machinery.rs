@@ -7,6 +7,7 @@ use shared::cloud::MAX_TYPE;
 use shared::kkp::decide::preflight::UserCluster;
 use shared::kkp::decide::{LostPod, MachineDeployment, Machinery, Node, Pod, Stage};
 use shared::kkp::keys;
+use shared::kkp::node::NodeBefore;
 use shared::kkp::record::Numbers;
 use shared::spoke::fields::{MIRROR, OWNED_BY};
 use shared::spoke::kinds::{self, KkpMachine, Lease, MachineSet, Node as KubeNode, Pod as KubePod};
@@ -140,6 +141,10 @@ pub fn nodes(nodes: &[KubeNode], machines: &Machines, leases: &[Lease], now: Tim
             cordoned: spec.unschedulable,
             skips_eviction: metadata.annotations.contains_key(keys::SKIP_EVICTION),
             ours: metadata.annotations.contains_key(keys::CORDONED),
+            before: metadata.annotations.get(keys::CORDONED).map_or_else(
+                || NodeBefore::of(spec.unschedulable, metadata.annotations.get(keys::SKIP_EVICTION)),
+                NodeBefore::read_or_open,
+            ),
             has_machine: is_of(&of_machines),
             leaves: is_of(&of_leaving),
             ready: status.ready.as_ref().is_some_and(|ready| ready.status == "True"),
@@ -208,6 +213,7 @@ pub fn bare(pods: &[KubePod]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use shared::record::Format;
 
     use super::*;
     use fair::{Consumer, MemoryLimit};
@@ -285,9 +291,10 @@ mod tests {
         let lease = |name: &str, renewed: &str| {
             object::<Lease>(json!({ "metadata": { "name": name }, "spec": { "renewTime": renewed } }))
         };
+        let ours = NodeBefore::of(true, Some("mine"));
         let all = [
             node("n-1", json!({}), json!({ keys::SKIP_EVICTION: "" }), "True"),
-            node("n-2", json!({ OWNED_BY: "uid-single" }), json!({ keys::CORDONED: "true" }), "False"),
+            node("n-2", json!({ OWNED_BY: "uid-single" }), json!({ keys::CORDONED: ours.text() }), "False"),
             node("orphan", json!({ OWNED_BY: "uid-gone" }), json!({}), "Unknown"),
         ];
         let leases = [lease("n-1", "2026-11-22T17:59:50.000000Z"), lease("orphan", "2026-11-22T17:00:00.000000Z")];
@@ -295,6 +302,8 @@ mod tests {
         let facts: Vec<_> = found.iter().map(|one| (one.has_machine, one.ready, one.stale, one.cordoned)).collect();
         assert_eq!(facts, [(true, true, false, false), (true, false, true, false), (false, false, true, true)]);
         assert!(found[0].skips_eviction && !found[0].ours && found[1].ours && !found[1].skips_eviction);
+        let before: Vec<_> = found.iter().map(|one| one.before.clone()).collect();
+        assert_eq!(before, [NodeBefore::of(false, Some("")), ours, NodeBefore::of(true, None)]);
         let mut leaving = machines();
         leaving.all = leaving.all.map(|mut all: Vec<KkpMachine>| {
             all[1].metadata.deletion_timestamp = Some(now);

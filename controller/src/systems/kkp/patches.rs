@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 use shared::annotation::{format, keys as common};
 use shared::kkp::api::Cluster;
 use shared::kkp::keys;
+use shared::kkp::node::NodeBefore;
 use shared::kkp::record::{Machines, Record};
+use shared::record::Format;
 use shared::text::sanitize;
 
 /// The pause, its reason and our annotations, in one write. Its sleep is named by the record, which is written first.
@@ -108,18 +110,20 @@ fn no_autoscaler(recorded: &BTreeMap<String, String>) -> Map<String, Value> {
     keys::AUTOSCALER.into_iter().zip(keys::DEHYDRATED_AUTOSCALER).flat_map(both).collect()
 }
 
-/// Cordons a Node and has machine-controller skip eviction: either alone is not enough (rows 54 to 56).
-pub fn cordon() -> Value {
+/// Cordons a Node and has machine-controller skip eviction: either alone is not enough (rows 54 to 56). What it was
+/// before stands on it.
+pub fn cordon(before: &NodeBefore) -> Value {
     json!({
-        "metadata": { "annotations": { keys::SKIP_EVICTION: "true", keys::CORDONED: "true" } },
+        "metadata": { "annotations": { keys::SKIP_EVICTION: "true", keys::CORDONED: before.text() } },
         "spec": { "unschedulable": true },
     })
 }
 
-/// Undoes that. A Node that was cordoned before stays cordoned.
-pub fn uncordon(was_cordoned: bool) -> Value {
-    let mut patch = json!({ "metadata": { "annotations": { keys::SKIP_EVICTION: null, keys::CORDONED: null } } });
-    if !was_cordoned {
+/// Undoes that. A Node that was cordoned before stays as it is.
+pub fn uncordon(before: &NodeBefore) -> Value {
+    let annotations = json!({ keys::SKIP_EVICTION: before.skip_eviction, keys::CORDONED: null });
+    let mut patch = json!({ "metadata": { "annotations": annotations } });
+    if !before.unschedulable {
         patch["spec"] = json!({ "unschedulable": null });
     }
     patch
@@ -163,15 +167,17 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_was_cordoned_before_stays_cordoned() {
-        for (unschedulable, was_cordoned) in [(json!({}), false), (json!({ "unschedulable": true }), true)] {
-            let before = json!({ "metadata": { "annotations": {} }, "spec": unschedulable });
+    fn a_node_is_as_it_was_before_the_drain() {
+        let (open, cordoned) = (json!({}), json!({ "unschedulable": true }));
+        for (spec, skips) in [(&open, None), (&open, Some("")), (&cordoned, None), (&cordoned, Some("mine"))] {
+            let annotations = skips.map_or_else(|| json!({}), |value| json!({ keys::SKIP_EVICTION: value }));
+            let before = json!({ "metadata": { "annotations": annotations }, "spec": spec });
             let mut node = before.clone();
-            json_patch::merge(&mut node, &cordon());
-            assert!(
-                node["spec"]["unschedulable"] == true && node["metadata"]["annotations"][keys::SKIP_EVICTION] == "true"
-            );
-            json_patch::merge(&mut node, &uncordon(was_cordoned));
+            json_patch::merge(&mut node, &cordon(&NodeBefore::of(*spec == cordoned, skips)));
+            let annotations = &node["metadata"]["annotations"];
+            assert!(node["spec"]["unschedulable"] == true && annotations[keys::SKIP_EVICTION] == "true", "{node}");
+            let kept = NodeBefore::read_or_open(annotations[keys::CORDONED].as_str().unwrap());
+            json_patch::merge(&mut node, &uncordon(&kept));
             assert_eq!(node, before);
         }
     }

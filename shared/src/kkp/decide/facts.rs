@@ -10,6 +10,7 @@ use crate::annotation::{Hold, NAMELESS, format, hold, keys as common, protected}
 use crate::finding::Finding;
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
+use crate::kkp::node::NodeBefore;
 use crate::kkp::pause::{is_paused_by_us, is_unpaused_by_others};
 use crate::kkp::phase::{Limits, Phase};
 use crate::kkp::record::{Machines, Numbers, Record};
@@ -230,6 +231,8 @@ pub struct Node {
     pub skips_eviction: bool,
     /// Whether it carries our annotation: a sleep has changed it.
     pub ours: bool,
+    /// What it was before that, or what it is.
+    pub before: NodeBefore,
     /// Whether a Machine belongs to it.
     pub has_machine: bool,
     /// Whether that Machine is being deleted.

@@ -164,7 +164,6 @@ fn begin(facts: &Facts<'_>, record: &Record) -> Option<Plan> {
     let user = facts.seen()?;
     let mut record = stop::note_control_plane(facts, record.clone());
     record = drain::note_machines(&record, user).unwrap_or(record);
-    record.cordoned = user.nodes.iter().filter(|node| node.cordoned).map(|node| node.name.clone()).collect();
     let machines = u32::try_from(user.machines.len()).unwrap_or(u32::MAX);
     record.numbers = Numbers { machines, ..facts.numbers };
     Some(facts.enters(&record, Phase::Draining))

@@ -10,6 +10,7 @@ use super::world::{UID, confirm, up_to_date, workload};
 use crate::finding::Finding;
 use crate::kkp::api::{Cluster, Request};
 use crate::kkp::keys;
+use crate::kkp::node::NodeBefore;
 use crate::kkp::phase::Limits;
 use crate::kkp::record::{Machines, Numbers, Record};
 use crate::power::Power;
@@ -144,6 +145,7 @@ pub(super) fn node(name: &str) -> Node {
         cordoned: true,
         skips_eviction: true,
         ours: true,
+        before: NodeBefore::default(),
         has_machine: true,
         leaves: false,
         ready: true,

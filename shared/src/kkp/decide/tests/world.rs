@@ -12,6 +12,7 @@ use super::case::replicas;
 use crate::kkp::api::{Cluster, ClusterSpec, ClusterStatus, Condition, Request};
 use crate::kkp::data::STATE;
 use crate::kkp::keys;
+use crate::kkp::node::NodeBefore;
 use crate::kkp::pause::is_paused_by_us;
 use crate::kkp::phase::Limits;
 use crate::kkp::record::{Numbers, Record, Workload, WorkloadKind};
@@ -247,10 +248,14 @@ impl World {
                 (one.autoscaler, one.autoscaler_copy) = (BTreeMap::new(), recorded.clone());
             }),
             Action::Cordon(names) => self.nodes(names, |node| {
+                if !node.ours {
+                    node.before = NodeBefore::of(node.cordoned, node.skips_eviction.then_some(""));
+                }
                 (node.ours, node.cordoned, node.skips_eviction) = (true, true, true);
             }),
             Action::Uncordon(names) => self.nodes(names, |node| {
-                (node.ours, node.cordoned, node.skips_eviction) = (false, false, false);
+                (node.ours, node.cordoned) = (false, node.before.unschedulable);
+                node.skips_eviction = node.before.skip_eviction.is_some();
             }),
             Action::DeleteLostPods(pods) => {
                 let is_over = self.machinery.machines.is_empty() && self.machinery.nodes.is_empty();

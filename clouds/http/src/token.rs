@@ -136,7 +136,7 @@ mod tests {
         for life in [u64::MAX, u64::MAX / 2].map(Duration::from_secs) {
             let tokens = Tokens::new(Numbers { next: AtomicU32::new(0), refuses: false, life });
             assert_eq!(tokens.get().await, Ok(1));
-            tokio::time::sleep(MAX_TTL - Duration::from_secs(2)).await;
+            tokio::time::sleep(MAX_TTL.saturating_sub(Duration::from_secs(2))).await;
             assert_eq!(tokens.get().await, Ok(1));
             tokio::time::sleep(Duration::from_secs(3)).await;
             assert_eq!(tokens.get().await, Ok(2));

@@ -356,7 +356,7 @@ async fn governed(
         return None; // and the object need not be read twice
     }
     let view = target.row.read(&target.object).ok()?.view(None);
-    schedules.of(target.row, &view).first().map(|state| Governed::from(*state))
+    schedules.governed(target.row, &view)
 }
 
 /// An object without the fields that have no value.

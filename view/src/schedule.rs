@@ -3,13 +3,14 @@
 use futures::future::join_all;
 use hub::error::HubError;
 use hub::{HubClient, Resource, is_namespace};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use shared::kinds::{CLUSTER_SCHEDULE, Governed, SCHEDULE, ScheduledChange, ShownKind, TargetKind, View};
 use shared::power::Power;
 use shared::rollout::NamespaceLabels;
 use shared::schedule::api::{PowerSchedule, Schedule as _, ScheduleSpec, ScheduleStatus};
-use shared::schedule::governs::{Governor, Governors};
+use shared::schedule::governs::{Candidate, Governor, Governors};
 
 use super::error::{Failure, ViewError};
 use super::known;
@@ -132,12 +133,19 @@ impl Schedules {
     }
 
     /// The schedules that select an object of this kind, the one that governs it first.
-    pub fn of(&self, row: &TargetKind, object: &View) -> Vec<&ScheduleState> {
+    pub fn of(&self, row: &TargetKind, object: &View) -> Vec<(&ScheduleState, Candidate<'_>)> {
         let is = |state: &ScheduleState, one: &Governor| {
             state.schedule.metadata.namespace == one.namespace && state.name() == one.name
         };
         let found = self.governors.of_target(row, object, &self.labels).into_iter();
-        found.filter_map(|one| self.states.iter().find(|state| is(state, one))).collect()
+        found.filter_map(|one| Some((self.states.iter().find(|state| is(state, one.governor))?, one))).collect()
+    }
+
+    /// The schedule that governs an object of this kind; of two, the one whose edge comes first.
+    pub fn governed(&self, row: &TargetKind, object: &View) -> Option<Governed> {
+        let governing = self.of(row, object).into_iter().filter(|(_, candidate)| candidate.governs);
+        let next = |one: &Governed| one.next.first().map_or(Timestamp::MAX, |edge| edge.at);
+        governing.map(|(state, _)| Governed::from(state)).min_by_key(next)
     }
 }
 
@@ -167,7 +175,40 @@ impl From<&ScheduleState> for Governed {
 
 #[cfg(test)]
 mod tests {
+    use shared::kinds::operators::VIRTUAL_MACHINE;
+
     use super::*;
+
+    #[test]
+    fn of_two_schedules_that_govern_a_machine_the_one_whose_edge_comes_first_is_shown() {
+        let schedule = |name: &str, targets: Value, next: &str, suspend: bool| {
+            let object = json!({
+                "metadata": { "name": name, "uid": name },
+                "spec": {
+                    "timeZone": "UTC", "awake": [{ "from": "07:30", "to": "18:00" }], "suspend": suspend,
+                    "targets": targets, "operatorKinds": ["virtualmachines.kubevirt.io"],
+                },
+                "status": { "next": [{ "at": next, "power": "Sleep", "source": "" }] },
+            });
+            ScheduleState::read(&CLUSTER_SCHEDULE, object).unwrap()
+        };
+        let (early, late) = ("2026-11-27T17:00:00Z", "2026-11-27T18:00:00Z");
+        let machine = View::of_value(&json!({ "metadata": { "name": "web", "namespace": "team" } }), Power::Running);
+        for (machines, is_suspended, shop, expected) in [
+            (early, false, late, "machines"),
+            (late, false, early, "shop"),
+            (early, true, late, "shop"),
+            (early, false, early, "machines"),
+        ] {
+            let states = vec![
+                schedule("machines", json!({ "kind": "VirtualMachine", "all": true }), machines, is_suspended),
+                schedule("shop", json!({ "kind": "Workloads", "all": true }), shop, false),
+            ];
+            let all = Schedules::of_states(states, NamespaceLabels::new());
+            let governed = all.governed(&VIRTUAL_MACHINE, &machine).unwrap();
+            assert_eq!(governed.name, expected, "{machines} {is_suspended} {shop}");
+        }
+    }
 
     #[test]
     fn both_kinds_have_the_documented_form() {

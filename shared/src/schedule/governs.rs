@@ -77,6 +77,22 @@ impl Governor {
     }
 }
 
+/// A schedule that selects a target.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// The schedule.
+    pub governor: &'a Governor,
+    /// Whether it governs the target. Of those of Workloads the first one does, and of those of the target's own kind.
+    pub governs: bool,
+}
+
+impl Candidate<'_> {
+    /// Whether it acts on the target.
+    pub fn acts(&self) -> bool {
+        self.governs && self.governor.is_readable
+    }
+}
+
 /// All schedules, by the namespaces of their targets.
 #[derive(Debug, Default)]
 pub struct Governors {
@@ -118,7 +134,7 @@ impl Governors {
 
     /// The schedules that select this object of a row, by themselves or among Workloads, the one that governs it first. An
     /// object of a kind that rollouts and Workloads have is governed by the first one of each.
-    pub fn of_target(&self, row: &TargetKind, object: &View, labels: &NamespaceLabels) -> Vec<&Governor> {
+    pub fn of_target(&self, row: &TargetKind, object: &View, labels: &NamespaceLabels) -> Vec<Candidate<'_>> {
         let (namespace, resource) = (&object.identity.namespace, row.kind.resource_name());
         let includes = |one: &Governor| IN_NAMESPACE.contains(&row) || one.operator_kinds.contains(&resource);
         let whole = whole(namespace);
@@ -126,8 +142,10 @@ impl Governors {
         let is_included = self.of(WORKLOADS, &whole, labels).next().is_some_and(includes);
         let among_workloads = self.of(WORKLOADS, &whole, labels).filter(|one| is_included && includes(one));
         let of_kind = self.of(row.kind.kind, object, labels).filter(|_| row.in_rollouts.is_some());
-        let mut found: Vec<&Governor> = of_kind.chain(among_workloads).collect();
-        found.sort_by(|one, other| one.rank().cmp(&other.rank()));
+        let ranked = of_kind.enumerate().chain(among_workloads.enumerate());
+        let mut found: Vec<Candidate<'_>> =
+            ranked.map(|(place, governor)| Candidate { governor, governs: place == 0 }).collect();
+        found.sort_by(|one, other| one.governor.rank().cmp(&other.governor.rank()));
         found
     }
 

@@ -4,13 +4,14 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use shared::annotation::{format, keys};
 use shared::kinds::{Kinds, View};
-use shared::schedule::governs::may_govern;
+use shared::schedule::governs::{Candidate, may_govern};
+use shared::schedule::timetable::Timetable;
 use view::calendar::{CalendarNamespace, timetable};
 use view::known;
 use view::schedule::{ScheduleState, Schedules};
 use view::target::place;
 
-use super::next_text;
+use super::text;
 use crate::cli::schedule::ExplainArgs;
 use crate::cli::{HubArgs, ReportOutput};
 use crate::cmd::status::{described, table_below};
@@ -21,8 +22,15 @@ use crate::select::{Flags, parse};
 
 /// The width of the names in front of the values.
 const NAMES: usize = 13;
-/// Of a schedule that acts on the target.
-const GOVERNS: &str = "governs";
+/// Of a schedule that governs the target, and does nothing.
+const UNREADABLE: &str = "its selector cannot be read";
+
+/// A schedule that selects the target, and why it governs it or not.
+struct Entry<'a> {
+    state: &'a ScheduleState,
+    candidate: Candidate<'a>,
+    why: String,
+}
 
 /// Runs the verb.
 ///
@@ -47,30 +55,32 @@ pub(super) async fn run(kinds: Kinds, args: &ExplainArgs, hub_args: &HubArgs) ->
     for failure in failures {
         output::warning(&format!("{failure}: not all schedules that may govern the target are known"));
     }
-    let schedules = with_reasons(&all.of(target.row, &view));
+    let entries = with_reasons(all.of(target.row, &view));
     let namespace = CalendarNamespace::new(args.read.calendars.calendar_namespace.as_deref());
-    let next = match schedules.first() {
-        Some((state, _)) if state.spec().suspend => Some("none: the schedule is suspended".to_owned()),
-        Some((state, _)) => Some(match timetable(&hub, state, &namespace).await {
-            Ok(timetable) => next_text(&timetable, &state.spec().time_zone, Timestamp::now()),
-            Err(error) => format!("not known: {error}"),
-        }),
-        None => None,
-    };
-    let (what, obstacles) = (format!("{}{}", target.full_name(), target.place()), obstacles(&view, Timestamp::now()));
+    let mut governing = Vec::new();
+    for entry in entries.iter().filter(|entry| entry.candidate.governs) {
+        let timetable = match idle(entry) {
+            Some(why) => Err(format!("none: {why}")),
+            None => timetable(&hub, entry.state, &namespace).await.map_err(|error| format!("not known: {error}")),
+        };
+        governing.push((entry.state, timetable));
+    }
+    let now = Timestamp::now();
+    let (next, obstacles) = (next(&governing, now), obstacles(&view, now));
+    let what = format!("{}{}", target.full_name(), target.place());
     match args.read.output {
         ReportOutput::Table => {
-            for line in lines(&what, &schedules, next, &obstacles) {
+            for line in lines(&what, &entries, next, &obstacles) {
                 output::colored(&line);
             }
         }
         format => {
-            let schedule = |(state, why): &(&ScheduleState, String)| {
-                let mut item = json!(state);
-                (item["governs"], item["why"]) = ((why == GOVERNS).into(), why.as_str().into());
+            let schedule = |entry: &Entry<'_>| {
+                let mut item = json!(entry.state);
+                (item["governs"], item["why"]) = (entry.candidate.governs.into(), entry.why.as_str().into());
                 item
             };
-            let items: Vec<Value> = schedules.iter().map(schedule).collect();
+            let items: Vec<Value> = entries.iter().map(schedule).collect();
             let target = json!({
                 "type": target.row.kind.type_name(), "namespace": view.identity.namespace, "name": view.identity.name,
             });
@@ -89,21 +99,61 @@ fn known_types(kinds: Kinds) -> String {
 }
 
 /// The same with the reason of each. A schedule of Workloads and one of the target's own kind do not know of each other.
-fn with_reasons<'a>(found: &[&'a ScheduleState]) -> Vec<(&'a ScheduleState, String)> {
-    let is_same = |one: &ScheduleState, other: &ScheduleState| one.spec().targets.kind == other.spec().targets.kind;
-    let reason = |state: &ScheduleState| {
-        let first = found.iter().find(|one| is_same(one, state));
-        first.map(|first| why(first, state)).unwrap_or_default()
+fn with_reasons<'a>(found: Vec<(&'a ScheduleState, Candidate<'a>)>) -> Vec<Entry<'a>> {
+    let governing = found.iter().filter(|(_, candidate)| candidate.governs);
+    let governing: Vec<&ScheduleState> = governing.map(|(state, _)| *state).collect();
+    let entry = |(state, candidate): (&'a ScheduleState, Candidate<'a>)| {
+        let is_same = |one: &&&ScheduleState| one.spec().targets.kind == state.spec().targets.kind;
+        let why = match governing.iter().find(is_same) {
+            _ if candidate.acts() => "governs".to_owned(),
+            _ if candidate.governs => format!("governs{}", but(candidate)),
+            Some(first) => why(first, state),
+            None => String::new(),
+        };
+        Entry { state, candidate, why }
     };
-    found.iter().map(|state| (*state, reason(state))).collect()
+    found.into_iter().map(entry).collect()
+}
+
+/// Behind a schedule that governs the target: what is to be known of it.
+fn but(candidate: Candidate<'_>) -> String {
+    if candidate.acts() { String::new() } else { format!(", but {UNREADABLE}: nothing acts on it") }
+}
+
+/// Why a schedule that governs the target has no edges.
+fn idle(entry: &Entry<'_>) -> Option<&'static str> {
+    if !entry.candidate.acts() {
+        Some(UNREADABLE)
+    } else if entry.state.spec().suspend {
+        Some("the schedule is suspended")
+    } else {
+        None
+    }
+}
+
+/// The next edge of the schedules that govern the target, and what is to be said of those that have none; none without any.
+fn next(governing: &[(&ScheduleState, Result<Timetable, String>)], now: Timestamp) -> Option<String> {
+    let named = |state: &ScheduleState, text: &str| match governing {
+        [_] => text.to_owned(),
+        _ => format!("{}: {text}", state.full_name()),
+    };
+    let edges = governing.iter().filter_map(|(state, found)| {
+        let edge = *found.as_ref().ok()?.next(now, 1).first()?;
+        Some((edge.at, named(state, &text(&edge, &state.spec().time_zone))))
+    });
+    let first = edges.min_by_key(|(at, _)| *at).map(|(_, text)| text);
+    let others = governing.iter().filter_map(|(state, found)| Some(named(state, found.as_ref().err()?)));
+    let texts: Vec<String> = first.into_iter().chain(others).collect();
+    match texts.as_slice() {
+        [] => (!governing.is_empty()).then(|| "none".to_owned()),
+        texts => Some(texts.join("; ")),
+    }
 }
 
 /// Why the first one governs, and the other one does not.
 fn why(first: &ScheduleState, other: &ScheduleState) -> String {
     let (wins, priority) = (first.spec().priority, other.spec().priority);
-    if first == other {
-        GOVERNS.to_owned()
-    } else if first.namespace() != other.namespace() {
+    if first.namespace() != other.namespace() {
         "a schedule of the namespace comes first".to_owned()
     } else if wins != priority {
         format!("priority {priority} is lower than {wins}")
@@ -132,15 +182,11 @@ fn obstacles(view: &View, now: Timestamp) -> Vec<String> {
 }
 
 /// Sanitized lines.
-fn lines(
-    what: &str,
-    schedules: &[(&ScheduleState, String)],
-    next: Option<String>,
-    obstacles: &[String],
-) -> Vec<String> {
+fn lines(what: &str, entries: &[Entry<'_>], next: Option<String>, obstacles: &[String]) -> Vec<String> {
     let full = |state: &ScheduleState| format!("{}{}", state.full_name(), place(state.namespace()));
-    let (governing, others): (Vec<_>, Vec<_>) = schedules.iter().partition(|(_, why)| why == GOVERNS);
-    let names: Vec<String> = governing.into_iter().map(|(state, _)| full(state)).collect();
+    let (governing, others): (Vec<&Entry<'_>>, Vec<_>) = entries.iter().partition(|entry| entry.candidate.governs);
+    let names = governing.into_iter().map(|entry| full(entry.state) + &but(entry.candidate));
+    let names: Vec<String> = names.collect();
     let governs = match names.as_slice() {
         [] => "no schedule".to_owned(),
         [one] => one.clone(),
@@ -149,7 +195,7 @@ fn lines(
     let mut fields = vec![("Governed by", Some(governs)), ("Next edge", next)];
     fields.extend(obstacles.iter().map(|text| ("Now", Some(text.clone()))));
     let mut lines = described(what, NAMES, &fields, ("", None));
-    let others = others.into_iter().map(|(state, why)| vec![full(state), why.clone()]);
+    let others = others.into_iter().map(|entry| vec![full(entry.state), entry.why.clone()]);
     lines.extend(table_below(&["OTHER SCHEDULE", "WHY NOT"], others));
     lines
 }
@@ -161,7 +207,7 @@ mod tests {
     use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS};
     use shared::rollout::NamespaceLabels;
 
-    use super::super::tests::{at, office};
+    use super::super::tests::{at, office, timetable};
     use super::*;
 
     fn cluster(annotations: &Value) -> View {
@@ -187,7 +233,7 @@ mod tests {
             schedule("elsewhere", Some("other"), 9, 0),
         ];
         let all = Schedules::of_states(states.into(), NamespaceLabels::new());
-        let ranked = with_reasons(&all.of(&CLUSTER_DEPLOYMENT, &cluster(&json!({}))));
+        let ranked = with_reasons(all.of(&CLUSTER_DEPLOYMENT, &cluster(&json!({}))));
         insta::assert_snapshot!(lines("demo", &ranked, Some("Sleep at x".to_owned()), &["y".to_owned()]).join("\n"), @r"
         demo
           Governed by: powerschedule.hibernate.sh/old [2J (namespace team)
@@ -215,7 +261,7 @@ mod tests {
             schedule("shop", json!({ "kind": "Workloads", "all": false, "names": [{ "name": "team" }] })),
         ];
         let all = Schedules::of_states(states.into(), NamespaceLabels::new());
-        let shown = |row| lines("web", &with_reasons(&all.of(row, &cluster(&json!({})))), None, &[])[1].clone();
+        let shown = |row| lines("web", &with_reasons(all.of(row, &cluster(&json!({})))), None, &[])[1].clone();
         assert_eq!(shown(&DEPLOYMENT), "  Governed by: clusterpowerschedule.hibernate.sh/shop");
         assert_eq!(
             shown(&VIRTUAL_MACHINE),
@@ -230,6 +276,61 @@ mod tests {
             ("machinedeployments.cluster.x-k8s.io", false),
         ] {
             assert_eq!(known.split(", ").any(|one| one == kind), is_known, "{kind}: {known}");
+        }
+    }
+
+    #[test]
+    fn a_selector_that_cannot_be_read_governs_and_the_reason_says_that_nothing_acts() {
+        let broken = json!({ "matchExpressions": [{ "key": "env", "operator": "NotIn", "values": ["prod "] }] });
+        let states = [
+            office(&json!({ "uid": "night" }), &json!({ "targets": { "all": null, "selector": broken } })),
+            office(&json!({ "name": "platform", "namespace": null, "uid": "platform" }), &json!({ "suspend": true })),
+        ];
+        let all = Schedules::of_states(states.into(), NamespaceLabels::new());
+        let entries = with_reasons(all.of(&CLUSTER_DEPLOYMENT, &cluster(&json!({}))));
+        let found: Vec<_> = entries.iter().map(|one| (one.candidate.governs, one.why.as_str(), idle(one))).collect();
+        assert_eq!(
+            found[0],
+            (true, "governs, but its selector cannot be read: nothing acts on it", Some("its selector cannot be read"))
+        );
+        assert_eq!((found[1].0, found[1].1), (false, "a schedule of the namespace comes first"));
+        assert_eq!(
+            lines("demo", &entries, None, &[])[1],
+            "  Governed by: powerschedule.hibernate.sh/night (namespace team), but its selector cannot be read: nothing acts \
+             on it"
+        );
+        let suspended =
+            Schedules::of_states(vec![office(&json!({}), &json!({ "suspend": true }))], NamespaceLabels::new());
+        let entries = with_reasons(suspended.of(&CLUSTER_DEPLOYMENT, &cluster(&json!({}))));
+        assert_eq!((entries[0].why.as_str(), idle(&entries[0])), ("governs", Some("the schedule is suspended")));
+    }
+
+    #[test]
+    fn the_next_edge_is_that_of_all_schedules_that_govern() {
+        let office = |name: &str, to: &str| {
+            let awake = json!([{ "days": ["Mon-Fri"], "from": "07:30", "to": to }]);
+            office(&json!({ "name": name, "namespace": null }), &json!({ "awake": awake }))
+        };
+        let (machines, shop) = (office("machines", "18:00"), office("shop", "17:00"));
+        let (late, early) = (|| Ok(timetable(&machines)), || Ok(timetable(&shop)));
+        let suspended = || Err("none: the schedule is suspended".to_owned());
+        for (governing, expected) in [
+            (vec![], None),
+            (vec![(&machines, late())], Some("Sleep at 2026-11-27T18:00+01:00")),
+            (vec![(&machines, suspended())], Some("none: the schedule is suspended")),
+            (
+                vec![(&machines, late()), (&shop, early())],
+                Some("clusterpowerschedule.hibernate.sh/shop: Sleep at 2026-11-27T17:00+01:00"),
+            ),
+            (
+                vec![(&machines, suspended()), (&shop, early())],
+                Some(
+                    "clusterpowerschedule.hibernate.sh/shop: Sleep at 2026-11-27T17:00+01:00; \
+                     clusterpowerschedule.hibernate.sh/machines: none: the schedule is suspended",
+                ),
+            ),
+        ] {
+            assert_eq!(next(&governing, at("2026-11-27T12:00:00Z")).as_deref(), expected);
         }
     }
 

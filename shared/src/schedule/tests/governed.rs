@@ -87,6 +87,8 @@ fn one_whose_selector_cannot_be_read_keeps_its_targets_and_acts_on_none() {
         assert_eq!(found, if keeps { vec!["broken", "platform"] } else { vec!["platform"] }, "{what}");
         let acting = governors.acting("ClusterDeployment", &view, &labels).map(|one| one.name.as_str());
         assert_eq!(acting, (!keeps).then_some("platform"), "{what}");
+        let first = governors.of_target(&CLUSTER_DEPLOYMENT, &view, &labels)[0];
+        assert_eq!((first.governs, first.acts()), (true, !keeps), "{what}");
         assert!(governors.of("Cluster", &view, &labels).next().is_none(), "{what}");
     }
 }
@@ -107,23 +109,25 @@ fn workloads_are_governed_with_their_namespace_and_kinds_of_operators_where_they
         Governor::of(&everywhere("machines", 9, &json!({ "kind": "VirtualMachine", "all": true }))),
         Governor::of(&everywhere("clusters", 9, &json!({ "kind": "Cluster", "all": true }))),
     ]);
-    for (row, namespace, expected) in [
-        (&DEPLOYMENT, "shop", vec!["both", "late"]),
-        (&CRON_JOB, "bank", vec!["plain", "late"]),
-        (&DEPLOYMENT, "other", vec![]),
-        (&CNPG, "shop", vec!["both", "late"]),
+    for (row, namespace, governing, others) in [
+        (&DEPLOYMENT, "shop", vec!["both"], vec!["late"]),
+        (&CRON_JOB, "bank", vec!["plain"], vec!["late"]),
+        (&DEPLOYMENT, "other", vec![], vec![]),
+        (&CNPG, "shop", vec!["both"], vec!["late"]),
         // The one that acts in the namespace leaves the kind out.
-        (&CNPG, "bank", vec![]),
+        (&CNPG, "bank", vec![], vec![]),
         // Its kind is called Cluster, too.
-        (&EDB, "shop", vec![]),
-        (&KKP_CLUSTER, "", vec!["clusters"]),
-        (&VIRTUAL_MACHINE, "shop", vec!["machines", "both"]),
-        (&VIRTUAL_MACHINE, "bank", vec!["machines"]),
-        (&NODE_POOL, "shop", vec![]),
+        (&EDB, "shop", vec![], vec![]),
+        (&KKP_CLUSTER, "", vec!["clusters"], vec![]),
+        (&VIRTUAL_MACHINE, "shop", vec!["machines", "both"], vec![]),
+        (&VIRTUAL_MACHINE, "bank", vec!["machines"], vec![]),
+        (&NODE_POOL, "shop", vec![], vec![]),
     ] {
         let found = governors.of_target(row, &cluster(namespace, "web"), &NamespaceLabels::new());
-        let found: Vec<&str> = found.into_iter().map(|one| one.name.as_str()).collect();
-        assert_eq!(found, expected, "{} in {namespace}", row.kind.resource_name());
+        let names = |governs: bool| -> Vec<&str> {
+            found.iter().filter(|one| one.governs == governs).map(|one| one.governor.name.as_str()).collect()
+        };
+        assert_eq!((names(true), names(false)), (governing, others), "{} in {namespace}", row.kind.resource_name());
     }
 }
 

@@ -219,7 +219,7 @@ impl HubClient {
                 result.map_err(|source| answer::judge(url, call, source))
             }
         };
-        self.session.send(send).await
+        Box::pin(self.session.send(send)).await
     }
 }
 

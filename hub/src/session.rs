@@ -108,7 +108,8 @@ fn no_client(url: Arc<str>, source: kube::Error, plugin: &Plugin) -> HubError {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use std::cell::Cell;
     use std::path::Path;
@@ -121,25 +122,9 @@ mod tests {
     use crate::credential::tests::{credential, runs, user};
 
     /// A pair that nobody trusts.
-    const KEY: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgMywd1SLeL38ZRLIV
-F2peg/usWInoRqMnq2igoMahtW6hRANCAARIOLObmwUMnAdpGEAdduh6LgLAng1s
-LSzbkfheewE4Kl0geO8szVsq3DhIsADEP3S8MSE8lKjnnM9LoISRsGW8";
-    const CERTIFICATE: &str = "MIIBbjCCARWgAwIBAgIUeGBldhDkAT5sJeEvygqLYSGngQQwCgYIKoZIzj0EAwIw
-DDEKMAgGA1UEAwwBdDAgFw0yNjExMzAyMzA1MjNaGA8yMTI2MTEwNjIzMDUyM1ow
-DDEKMAgGA1UEAwwBdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABEg4s5ubBQyc
-B2kYQB126HouAsCeDWwtLNuR+F57ATgqXSB47yzNWyrcOEiwAMQ/dLwxITyUqOec
-z0ughJGwZbyjUzBRMB0GA1UdDgQWBBTfn5Uy/umcBpaVGFVlhwMFjiMjcTAfBgNV
-HSMEGDAWgBTfn5Uy/umcBpaVGFVlhwMFjiMjcTAPBgNVHRMBAf8EBTADAQH/MAoG
-CCqGSM49BAMCA0cAMEQCICYVA6pwMQ87ciqEBgibcmzasZlmKBqj7Q3sVhmW5y6M
-AiAY20AHG4oep8p9N3IoBsWW5ahfft3Ifzqd8LPu5XxCHQ==";
-
-    fn pem(what: &str, text: &str) -> String {
-        format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n")
-    }
-
     fn pair() -> Value {
-        let (certificate, key) = (pem("CERTIFICATE", CERTIFICATE), pem("PRIVATE KEY", KEY));
-        json!({ "clientCertificateData": certificate, "clientKeyData": key })
+        let made = rcgen::generate_simple_self_signed(["user".to_owned()]).unwrap();
+        json!({ "clientCertificateData": made.cert.pem(), "clientKeyData": made.signing_key.serialize_pem() })
     }
 
     /// Of a user whose plugin prints this; none has no plugin.

@@ -138,12 +138,12 @@ pub(crate) async fn groups_now(account: &Account) -> Result<Vec<Group>, CloudErr
 }
 
 async fn groups(account: &Account, priority: Priority) -> Result<List<Group>, CloudError> {
-    let mut list = List::new(account, "/os-server-groups");
+    let mut list = List::<Group>::new(account, "/os-server-groups");
     loop {
         let path = format!("/os-server-groups?limit={GROUPS_PER_PAGE}&offset={}", list.all.len());
         let (Page { items: some, .. }, charge) = account.get(priority, Service::Compute, &path).await?;
         // Nova may be configured to return fewer than what was asked for (`[api] max_limit`), and others know no offset.
-        let is_last = some.iter().all(|group: &Group| list.all.iter().any(|one| one.id == group.id));
+        let is_last = some.iter().all(|group| list.all.iter().any(|one| one.id == group.id));
         list.add(some, &charge, &path)?;
         if is_last {
             return Ok(list);

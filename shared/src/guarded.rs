@@ -38,7 +38,7 @@ foreign! {
     PowerRollout: FLEET,
     PowerSchedule: FLEET,
     ClusterPowerSchedule: FLEET,
-    FoundationDBCluster: FLEET,
+    FoundationDBCluster: DATABASE,
     Cluster: OBJECT,
     ConfigMap: DATA,
     Secret: DATA,

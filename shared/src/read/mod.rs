@@ -44,6 +44,8 @@ impl Limits {
 
     /// An object that names thousands of others, such as the members of a fleet.
     pub const FLEET: Self = Self { kept: 2 << 20, text: 1 << 20, ..Self::OBJECT };
+    /// A fleet whose annotations hold a record as long as all annotations of an object may be.
+    pub const DATABASE: Self = Self { annotation: 256 << 10, ..Self::FLEET };
     /// A workload, with its `managedFields`.
     pub const MANAGED: Self = Self { kept: 256 << 10, skips: is_annotation_of_others, ..Self::OBJECT };
     /// A Secret or a `ConfigMap`, which are read one by one.

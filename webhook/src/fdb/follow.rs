@@ -13,7 +13,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use server::{WatchMemory, hub};
 use shared::fdb::admission::Cluster;
-use shared::fdb::api::{FoundationDBCluster, FoundationDBClusterSpec, Routing};
+use shared::fdb::api::FoundationDBCluster;
 use shared::guarded::Named;
 use shared::text::sanitize_chain;
 use tokio::time::MissedTickBehavior;
@@ -141,9 +141,9 @@ impl Follower {
         let weighed = event.modify(|object| object.1 = object.0.as_ref().map_or(object.1, Cluster::weight));
         match self.memory.charge(weighed) {
             watcher::Event::Init => first.clear(),
-            watcher::Event::InitApply(cluster) => first.extend(self.clusters.slim(&readable(cluster))),
+            watcher::Event::InitApply(cluster) => first.extend(self.clusters.slim(&cluster)),
             watcher::Event::InitDone => self.clusters.replace(std::mem::take(first)),
-            watcher::Event::Apply(cluster) => self.clusters.apply(&readable(cluster)),
+            watcher::Event::Apply(cluster) => self.clusters.apply(&cluster),
             watcher::Event::Delete(cluster) => {
                 if let Some(uid) = cluster.uid() {
                     self.clusters.remove(&uid);
@@ -198,18 +198,6 @@ impl Follower {
         }
         pause
     }
-}
-
-/// A cluster that does not match its schema still protects its volumes, with the default labels and with Services.
-fn readable(cluster: Guarded) -> FoundationDBCluster {
-    cluster.0.unwrap_or_else(|invalid| FoundationDBCluster {
-        metadata: invalid.metadata,
-        spec: FoundationDBClusterSpec {
-            routing: Some(Routing { public_ip_source: Some("service".to_owned()) }),
-            ..FoundationDBClusterSpec::default()
-        },
-        status: None,
-    })
 }
 
 #[cfg(test)]

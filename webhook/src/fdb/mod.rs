@@ -12,8 +12,10 @@ use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use kube::Resource as _;
 use shared::fdb::admission::{CacheState, Cluster};
 use shared::fdb::api::FoundationDBCluster;
+use shared::guarded::Guarded;
 
 pub use follow::follow;
 
@@ -118,7 +120,7 @@ impl Clusters {
     }
 
     /// Adds or replaces a cluster.
-    fn apply(&self, cluster: &FoundationDBCluster) {
+    fn apply(&self, cluster: &Guarded<FoundationDBCluster>) {
         if let Some((uid, cluster)) = self.slim(cluster) {
             self.change(|known| drop(known.clusters.insert(uid, cluster)));
         }
@@ -134,9 +136,13 @@ impl Clusters {
         self.change(|known| known.clusters = clusters);
     }
 
-    /// The entry for a cluster, by uid.
-    fn slim(&self, cluster: &FoundationDBCluster) -> Option<(String, Cluster)> {
-        Some((cluster.metadata.uid.clone()?, Cluster::of(cluster, self.default)))
+    /// The entry for a cluster, by uid. One that cannot be read keeps its volumes until it can.
+    fn slim(&self, cluster: &Guarded<FoundationDBCluster>) -> Option<(String, Cluster)> {
+        let known = match &cluster.0 {
+            Ok(cluster) => Cluster::of(cluster, self.default),
+            Err(unreadable) => Cluster::unreadable(&unreadable.metadata, &unreadable.error),
+        };
+        Some((cluster.meta().uid.clone()?, known))
     }
 
     /// Whether the cache holds every listed cluster in this version or a newer one.
@@ -173,7 +179,7 @@ fn is_as_new(known: &str, listed: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn cluster(uid: &str, version: &str) -> FoundationDBCluster {
+    fn cluster(uid: &str, version: &str) -> Guarded<FoundationDBCluster> {
         let text = format!(
             r#"{{"metadata":{{"name":"prod","namespace":"db","uid":"{uid}","resourceVersion":"{version}"}},"spec":{{}}}}"#
         );
@@ -215,6 +221,30 @@ mod tests {
         clusters.unavailable("not defined on this cluster");
         assert_eq!(clusters.ready(), Ok(()));
         assert!(sees(&clusters, Timestamp::now()).unwrap_err().contains("not defined"), "served, and still kept");
+    }
+
+    /// A record of a recovery may be as long as all annotations of an object.
+    #[test]
+    fn a_cluster_that_cannot_be_read_is_known_as_one() {
+        let clusters = Clusters::new(Duration::ZERO);
+        clusters.sync((Instant::now(), Timestamp::now()));
+        for (bytes, fits) in [(0, true), (200 << 10, true), (256 << 10, true), (257 << 10, false)] {
+            let text = serde_json::json!({
+                "metadata": { "name": "prod", "namespace": "db", "uid": "u1", "resourceVersion": "7",
+                    "annotations": { "hibernate.sh/minimum-suspension": "2h", "hibernate.sh/recovery": "x".repeat(bytes) } },
+                "spec": {},
+            });
+            clusters.apply(&serde_json::from_str(&text.to_string()).unwrap());
+            assert!(clusters.covers(&listed(&[("u1", "7")])), "{bytes}");
+            let known = clusters.ask(Timestamp::now(), |cache| match cache {
+                CacheState::Fresh(clusters) => clusters["u1"].clone(),
+                CacheState::Stale(why) => panic!("{why}"),
+            });
+            assert_eq!(
+                (known.name.as_str(), known.unreadable.is_none(), !known.minimum.is_off()),
+                ("prod", fits, fits)
+            );
+        }
     }
 
     #[test]

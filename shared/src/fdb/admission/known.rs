@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use super::object::Deleted;
@@ -35,6 +36,8 @@ pub struct Cluster {
     pub version: String,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Why nothing but its identity can be read, if that is so.
+    pub unreadable: Option<Box<str>>,
     /// How long its removed process groups are kept.
     pub minimum: Minimum,
     /// Whether every Pod has its own Service.
@@ -60,6 +63,7 @@ impl Cluster {
             name: cluster.name_any(),
             version: cluster.resource_version().unwrap_or_default(),
             deleting: cluster.metadata.deletion_timestamp.is_some(),
+            unreadable: None,
             minimum: Minimum::of(annotation, default),
             has_services: cluster.has_services(),
             group_labels: owned(cluster.group_labels()),
@@ -68,6 +72,12 @@ impl Cluster {
                 .map(|group| (group.process_group_id.as_str().into(), group.removal_timestamp.as_ref().map(mark)))
                 .collect(),
         }
+    }
+
+    /// Caches a cluster of which only the identity can be read, and why.
+    pub fn unreadable(identity: &ObjectMeta, why: &str) -> Self {
+        let cluster = FoundationDBCluster { metadata: identity.clone(), ..FoundationDBCluster::default() };
+        Self { unreadable: Some(why.into()), ..Self::of(&cluster, Duration::ZERO) }
     }
 
     /// Bytes that are kept of a cluster, at most.

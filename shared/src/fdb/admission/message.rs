@@ -21,7 +21,7 @@ pub(super) fn stale(kind: Kind, object: &Deleted, stamp: &Stamp, why: &str) -> S
     )
 }
 
-/// A field that decides cannot be read.
+/// What decides cannot be read: a field, or the cluster.
 pub(super) fn undecided(kind: Kind, object: &Deleted, fields: &str) -> String {
     format!("denied, because it cannot be told whether it is kept: {fields}; {}", key(kind, object))
 }

@@ -21,7 +21,7 @@
 //! | S12 | was released for another removal, or its group is not marked | **denied** |
 //! | S13 | is stamped | **denied** until the controller releases it |
 //! | S14 | carries no stamp (yet) | **denied** |
-//! | unreadable | before S5: its owners cannot all be read; before S8: another field cannot | **denied** |
+//! | unreadable | before S5: its owners cannot all be read; before S7: its cluster cannot; before S8: another field cannot | **denied** |
 //!
 //! A cluster's deletion needs no look at its namespace: the cluster has no finalizer, so it is gone before its volumes
 //! are asked for a second time.
@@ -102,6 +102,10 @@ pub fn judge(kind: Kind, object: &Deleted, cache: &CacheState<'_>) -> Verdict {
     };
     if cluster.deleting {
         return Verdict::Allow("S6");
+    }
+    if let Some(why) = &cluster.unreadable {
+        let why = format!("FoundationDBCluster {}/{} cannot be read: {why}", cluster.namespace, cluster.name);
+        return Verdict::Deny(UNREADABLE, message::undecided(kind, object, &why));
     }
     if cluster.minimum.is_off() && !stamp.present {
         return Verdict::Allow("S7");

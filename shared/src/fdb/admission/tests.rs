@@ -141,6 +141,33 @@ fn the_key_opens_what_each_row_denies() {
     }
 }
 
+/// Nobody knows what it asks for, and which removals it knows.
+#[test]
+fn a_cluster_that_cannot_be_read_keeps_what_it_owns() {
+    let identity: FoundationDBCluster =
+        serde_json::from_value(json!({ "metadata": { "name": "prod", "namespace": "db", "uid": "u1" } })).unwrap();
+    let unreadable = Cluster::unreadable(&identity.metadata, "more than 2 MiB of it would be kept");
+    let known = HashMap::from([("u1".to_owned(), unreadable)]);
+    let cache = CacheState::Fresh(&known);
+    let mut denied = 0;
+    for case in BENCH.cases(&[Verb::Delete]).filter(|case| !case.cluster.is_null()) {
+        let kind = if case.stored["kind"] == "Service" { Kind::Service } else { Kind::Pvc };
+        match judge(kind, &deleted(&case.stored), &cache) {
+            Verdict::Allow(row) => assert!(["S1", "S2", "S3", "S5"].contains(&row), "{}: {row}", case.name),
+            Verdict::Deny(row, _) => {
+                assert_eq!(row, UNREADABLE, "{}", case.name);
+                denied += 1;
+            }
+        }
+    }
+    assert!(denied > 20, "{denied}");
+    assert_eq!(
+        message(&volume("not stamped").0, &cache),
+        "denied, because it cannot be told whether it is kept: FoundationDBCluster db/prod cannot be read: more than 2 MiB of it would be \
+         kept; to delete it anyway: kubectl annotate pvc prod-storage-1-data -n db hibernate.sh/release=p-1 --overwrite"
+    );
+}
+
 #[test]
 fn a_minimum_that_is_written_as_advised_is_accepted() {
     BENCH.advice(&[], Value::Null, &[]);

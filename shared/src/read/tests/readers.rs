@@ -248,7 +248,7 @@ const READ_HERE: &[&str] = &["shared/src", "controller/src", "webhook/src", "ser
 fn declares(line: &str) -> Option<&str> {
     let of_table = || {
         let (name, rest) = line.strip_prefix("    ")?.split_once(": ")?;
-        let is_row = ["OBJECT,", "FLEET,", "DATA,"].contains(&rest) || rest.contains("ResourceScope =");
+        let is_row = ["OBJECT,", "FLEET,", "DATABASE,", "DATA,"].contains(&rest) || rest.contains("ResourceScope =");
         is_row.then_some(name)
     };
     let of_spoke = || Some(line.strip_prefix("    ")?.split_once(" = \"/api")?.0);

@@ -192,13 +192,17 @@ impl Stamp {
     /// How long it is to be held: what the record says, or longer if more is in force by now. A record that cannot be
     /// read leaves it to what is in force, and holds without end if that is nothing.
     pub fn window(&self, in_force: &Minimum) -> Option<Duration> {
-        let recorded = self.record.as_ref().and_then(|record| parse_unsigned(&record.minimum).ok());
-        match (recorded, in_force) {
+        match (self.recorded(), in_force) {
             (Some(recorded), Minimum::For(now)) => Some(recorded.max(*now)),
             (Some(recorded), Minimum::Off) => Some(recorded),
             (None, Minimum::For(now)) => Some(*now),
             (None, Minimum::Off) | (_, Minimum::Unreadable(_)) => None,
         }
+    }
+
+    /// How long it is to be held by what the record says, if that can be read.
+    pub fn recorded(&self) -> Option<Duration> {
+        self.record.as_ref().and_then(|record| parse_unsigned(&record.minimum).ok())
     }
 
     /// Whether the controller has released the object for this removal (the status' `removalTimestamp`).

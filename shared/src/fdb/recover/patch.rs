@@ -59,9 +59,12 @@ fn is_fresh(object: &Value, now: Timestamp) -> bool {
         && stamp.age(now) < HOLD_FRESH
 }
 
+/// The stamp for a recovery. It ends no earlier than the suspension that it takes the place of, whatever the plugin's clock
+/// and the cluster say.
 fn suspension(object: &Value, facts: &Facts<'_>, held: &GroupRecord) -> Value {
     let in_force = facts.cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
-    let window = Stamp::of(object).window(&Minimum::of(in_force, MIN_HOLD));
+    let stamp = Stamp::of(object);
+    let window = stamp.recorded().max(stamp.window(&Minimum::of(in_force, MIN_HOLD)));
     let record = Suspension {
         uid: uid(object).to_owned(),
         group: held.group.clone(),
@@ -72,7 +75,7 @@ fn suspension(object: &Value, facts: &Facts<'_>, held: &GroupRecord) -> Value {
         addresses: held.addresses.clone(),
         why: RECOVERY.to_owned(),
     };
-    let mut annotations = record.annotations(facts.now);
+    let mut annotations = record.annotations(stamp.since.map_or(facts.now, |since| since.max(facts.now)));
     annotations[keys::RELEASE] = Value::Null;
     annotations
 }

@@ -3,6 +3,7 @@
 mod advice;
 mod again;
 mod chaos;
+mod hold;
 mod properties;
 mod world;
 
@@ -82,26 +83,6 @@ fn a_run_ends_with_the_group_back_and_nothing_of_ours_left_but_when() {
     assert_eq!(world.cluster["metadata"]["annotations"], json!({}));
     assert_eq!(world.claims[0]["metadata"]["annotations"], json!({ keys::RECOVERED_AT: NOW }));
     assert_eq!(world.claims[1], World::suspended().claims[1], "others' volumes are left alone");
-}
-
-#[test]
-fn the_hold_is_for_a_recovery_and_takes_every_release_away() {
-    let mut world = World::suspended();
-    world.claims[0]["metadata"]["annotations"] = json!({
-        keys::SUSPENDED_AT: "2026-11-21T18:00:00Z", keys::RELEASED_AT: "2026-11-21T18:29:59Z", keys::RELEASE: "uid-storage-1",
-        keys::SUSPENSION: json!({ "v": 1, "uid": "uid-storage-1", "group": "storage-1", "removal": REMOVAL, "minimum": "2h", "why": "operator" }).to_string(),
-    });
-    let record = world.record(&["storage-1"]);
-    let steps = world.steps(&record, RunState::default()).unwrap();
-    let Step::Hold(edits) = &steps[0] else { panic!("{steps:?}") };
-    let annotations = &edits[0].patch["metadata"]["annotations"];
-    assert_eq!(annotations[keys::SUSPENDED_AT], NOW);
-    assert_eq!((&annotations[keys::RELEASED_AT], &annotations[keys::RELEASE]), (&Value::Null, &Value::Null));
-    let held = crate::fdb::suspension::Suspension::read(annotations[keys::SUSPENSION].as_str().unwrap()).unwrap();
-    assert_eq!((held.why.as_str(), held.minimum.as_str()), ("recovery", "2h0m0s"));
-    assert_eq!(held.removal.as_deref(), Some(REMOVAL));
-    world.carry_out(&steps[0], &mut RunState::default());
-    assert!(!words(&world, &record, RunState::default()).contains(&"hold"), "a fresh one is not renewed");
 }
 
 #[test]

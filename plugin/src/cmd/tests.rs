@@ -8,7 +8,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use shared::annotation::format;
 use shared::kinds::operators::CRUNCHY;
 use shared::kinds::testing::{POWER, SANDBOX};
 use shared::kinds::{CLUSTER_DEPLOYMENT, KINDS, Kinds};
@@ -331,4 +333,45 @@ fn names_of_a_cluster_scoped_kind_are_completed() {
         assert_eq!(*server.asked.lock().unwrap(), [format!("GET {PATH}")], "{words:?}");
         server.asked.lock().unwrap().clear();
     }
+}
+
+/// The status may not be patched, which a review of permissions need not show.
+#[test]
+fn a_recovery_that_cannot_go_on_does_not_leave_the_operator_paused() {
+    const DATABASES: &str = "/apis/apps.foundationdb.org/v1beta2/namespaces/db/foundationdbclusters/sample";
+    let server = Server::start();
+    let removal = "2026-11-21T17:59:58Z";
+    let record = json!({
+        "v": 1, "at": removal, "skipped": true,
+        "groups": [{ "group": "storage-1", "class": "storage", "pod": "sample-storage-1", "claim": "u-1", "removal": removal }],
+    });
+    let cluster = json!({
+        "metadata": { "name": "sample", "namespace": "db", "uid": "u", "resourceVersion": "1",
+            "annotations": { "hibernate.sh/recovery": record.to_string() } },
+        "spec": { "version": "7.3.69", "skip": true, "processCounts": { "storage": 1 } },
+        "status": { "processGroups": [{ "processGroupID": "storage-1", "processClass": "storage",
+            "removalTimestamp": removal, "exclusionTimestamp": removal }] },
+    });
+    let held =
+        json!({ "v": 1, "uid": "u-1", "group": "storage-1", "removal": removal, "minimum": "2h", "why": "recovery" });
+    let claim = json!({
+        "metadata": { "name": "sample-storage-1-data", "namespace": "db", "uid": "u-1", "resourceVersion": "1",
+            "labels": { "foundationdb.org/fdb-cluster-name": "sample", "foundationdb.org/fdb-process-group-id": "storage-1" },
+            "annotations": { "hibernate.sh/suspended-at": format::seconds(Timestamp::now()), "hibernate.sh/suspension": held.to_string() } },
+    });
+    let list = |items: &[Value]| json!({ "metadata": { "resourceVersion": "1" }, "items": items });
+    let of_core = |plural: &str| format!("GET /api/v1/namespaces/db/{plural}");
+    server.answers(&format!("GET {DATABASES}"), 200, cluster.clone());
+    server.answers(&of_core("persistentvolumeclaims"), 200, list(&[claim]));
+    server.answers(&of_core("services"), 200, list(&[]));
+    server.answers(&of_core("pods"), 200, list(&[]));
+    let refusal = json!({ "kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "User \"bob\" cannot patch resource" });
+    server.answers(&format!("PATCH {DATABASES}/status"), 403, refusal);
+    server.answers(&format!("PATCH {DATABASES}"), 200, cluster);
+    let line = "recover process-groups -n db -c sample --yes --settle 0";
+    let problem = wait_for(run(KINDS, &server.cli(line))).unwrap_err();
+    assert_eq!(problem.exit(), Exit::Error, "{problem}");
+    let asked = server.asked.lock().unwrap();
+    let patches: Vec<&str> = asked.iter().filter_map(|one| one.strip_prefix("PATCH ")).collect();
+    assert_eq!(patches, [format!("{DATABASES}/status"), DATABASES.to_owned()], "{asked:?}");
 }

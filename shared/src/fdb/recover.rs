@@ -12,7 +12,7 @@
 //! | R3 | wait longer than one pass of the operator | this run has waited |
 //! | R4 | one edit of both removal lists: the IDs out, the replacements' in | they are as they should be |
 //! | R5 | one edit of the status: the marks off, those in exchange marked | they are as they should be |
-//! | R6 | `include` in the database | done, or not wanted |
+//! | R6 | `include` in the database; after a failure once more for each group whose Pod runs | done, or not wanted |
 //! | R7 | missing Services | there is one for every group, or the Pods need none |
 //! | R8 | verify: an operator that applies its status loses edits silently | this run has verified |
 //! | R9 | `spec.skip` as it was | it is |
@@ -43,7 +43,7 @@ use serde_json::Value;
 use self::facts::Facts;
 use self::patch::Edit;
 use self::presence::{Obstacle, Unrecoverable, claim_is_there, is_left_excluded, obstacle, pod_obstacle};
-use self::record::Record;
+use self::record::{GroupRecord, Record};
 
 /// A hold is renewed when it is older than this, so that none ends while a recovery goes on.
 pub const HOLD_FRESH: Duration = Duration::from_mins(5);
@@ -59,8 +59,21 @@ pub struct RunState {
     pub verified: bool,
     /// How often `include` has failed: tried once while the operator skips, and again when the Pods run.
     pub include_failures: u8,
+    /// How many groups whose Pods ran waited for it when it failed once more.
+    pub retried_with: usize,
     /// `include` ran so recently that no pass of the operator can have seen it.
     pub included: bool,
+}
+
+impl RunState {
+    /// `include` has failed for this plan's record. The first time counts for no group: each has one more try once its Pod
+    /// runs.
+    pub fn include_failed(&mut self, facts: &Facts<'_>, planned: &Record) {
+        if self.include_failures > 0 {
+            self.retried_with = includable(facts, planned);
+        }
+        self.include_failures = self.include_failures.saturating_add(1);
+    }
 }
 
 /// One step. The caller executes the first step of a plan, reads the cluster again and plans again.
@@ -76,7 +89,7 @@ pub enum Step {
     Lists(Value),
     /// R5: a JSON patch of the cluster's status.
     Status(Value),
-    /// R6: the commands for the database, and the record to write after them.
+    /// R6: the commands for the database, and the record of which [`patch::remember`] writes what they ran for.
     Include(Vec<String>, Record),
     /// R7: Services to create.
     Services(Vec<Value>),
@@ -140,31 +153,34 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, run: RunStat
         return held.map(plan).ok_or(Unrecoverable::ForeignSkip);
     }
     let mut record = up_to_date(facts, record, recorded.as_ref());
-    let (lists, status) = (patch::lists(facts.cluster, &record), patch::status(facts.cluster, &record, facts.now));
+    let (lists, status) = (patch::lists(facts.cluster, &record)?, patch::status(facts.cluster, &record, facts.now));
     let quiet = lists.is_some() || status.is_some();
-    let running = record.groups.iter().all(|held| pod_obstacle(facts, held).is_none());
     owe_include(facts, &mut record, include, quiet, run);
-    let missing: Vec<Obstacle> = record.groups.iter().filter_map(|held| obstacle(facts, held, include)).collect();
+    let mut missing: Vec<Obstacle> = record.groups.iter().filter_map(|held| obstacle(facts, held, include)).collect();
     // A record without groups would not parse.
     let noted = recorded.as_ref() == Some(&record) || record.groups.is_empty();
     let orders = include::orders(facts.cluster, &record);
     let owed = include && !orders.is_empty();
-    let untried = run.include_failures == 0 || (running && run.include_failures == 1);
+    let untried = run.include_failures == 0 || includable(facts, &record) > run.retried_with;
     let services = patch::services(facts, &record)?;
-    // Without `include` the operator would replace the group again: the record stays for another run.
-    let given_up = owed && !untried && running;
+    let back = missing.is_empty();
+    // Without `include` the operator would replace these again: the record stays for another run.
+    let given_up = |held: &GroupRecord| owed && !untried && awaits_include(facts, held);
+    let given_up: Vec<&str> =
+        record.groups.iter().filter(|held| given_up(held)).map(|held| held.group.as_str()).collect();
+    missing.retain(|one| !given_up.contains(&one.group.as_str()));
     let steps = [
-        hold(facts, &record, missing.is_empty()), // R1
+        hold(facts, &record, back),                                                               // R1
         (quiet && !(skipping && noted)).then(|| Step::Skip(patch::skip(facts.cluster, &record))), // R2
-        (quiet && !(run.settled && skipping)).then_some(Step::Settle), // R3
-        lists.map(Step::Lists),                   // R4
-        status.map(Step::Status),                 // R5
-        (owed && untried).then(|| Step::Include(orders, record.included())), // R6
-        (!services.is_empty()).then_some(Step::Services(services)), // R7
-        (quiet || skipping && !run.verified).then_some(Step::Verify), // R8
-        (quiet || skipping).then(|| Step::Resume(patch::resume(facts.cluster, &record))), // R9
-        (!missing.is_empty() && !given_up).then_some(Step::Await(missing)), // R10, R11
-        (!given_up).then(|| Step::Clear(patch::clear(facts, &record), patch::forget(facts.cluster))), // R12
+        (quiet && !(run.settled && skipping)).then_some(Step::Settle),                            // R3
+        lists.map(Step::Lists),                                                                   // R4
+        status.map(Step::Status),                                                                 // R5
+        (owed && untried).then(|| Step::Include(orders, record.clone())),                         // R6
+        (!services.is_empty()).then_some(Step::Services(services)),                               // R7
+        (quiet || skipping && !run.verified).then_some(Step::Verify),                             // R8
+        (quiet || skipping).then(|| Step::Resume(patch::resume(facts.cluster, &record))),         // R9
+        (!missing.is_empty()).then_some(Step::Await(missing)),                                    // R10, R11
+        given_up.is_empty().then(|| Step::Clear(patch::clear(facts, &record), patch::forget(facts.cluster))), // R12
     ];
     Ok(Plan { steps: steps.into_iter().flatten().collect(), record })
 }
@@ -172,6 +188,16 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, run: RunStat
 /// R1.
 fn hold(facts: &Facts<'_>, record: &Record, back: bool) -> Option<Step> {
     Some(patch::hold(facts, record, back)).filter(|edits| !edits.is_empty()).map(Step::Hold)
+}
+
+/// Whether nothing but `include` is to be done for a group.
+fn awaits_include(facts: &Facts<'_>, held: &GroupRecord) -> bool {
+    !held.included && pod_obstacle(facts, held).is_none()
+}
+
+/// How many groups of a record wait for it.
+fn includable(facts: &Facts<'_>, record: &Record) -> usize {
+    record.groups.iter().filter(|held| awaits_include(facts, held)).count()
 }
 
 /// A record with what another run has done, with what the status says by now, and with all that have to go. A group

@@ -30,7 +30,7 @@ pub enum RecordError {
     /// Longer than the limit, in bytes.
     #[error("it has more than {} KiB", .0 >> 10)]
     TooLong(usize),
-    #[error("it has version {0}, and this release reads version {VERSION}: another release of the controller wrote it")]
+    #[error("it has version {0}, and this release reads version {VERSION}: another release wrote it")]
     Version(u32),
     #[error("it is malformed")]
     Unreadable,
@@ -179,7 +179,7 @@ mod tests {
             (
                 r#"{"v":2,"uid":"U/1","words":7}"#,
                 RecordError::Version(2),
-                "it has version 2, and this release reads version 1: another release of the controller wrote it",
+                "it has version 2, and this release reads version 1: another release wrote it",
             ),
             (&" ".repeat(2049), RecordError::TooLong(2048), "it has more than 2 KiB"),
         ] {

@@ -64,8 +64,8 @@ async fn recover(
 ) -> Result<Exit, Problem> {
     let selected = select::select(args, hub_args).await?;
     let goal = goal(&selected).await?;
-    // A recovery whose groups have gone is ended all the same: the operator must not be left asked to skip.
-    if goal.record.groups.is_empty() && !is_left_skipped(&selected.snapshot) {
+    // A recovery whose groups have gone, or are back, is ended all the same: its record, and what it asks of the operator.
+    if goal.record.groups.is_empty() && !is_left(&selected.snapshot) {
         return nothing_left(args, &selected, &goal);
     }
     let dry_run = !args.write.changes();
@@ -134,10 +134,15 @@ async fn goal(selected: &Selected<'_>) -> Result<Goal, Problem> {
     Ok(goal)
 }
 
-/// Whether the operator is still asked to skip the cluster, by a recovery that can be finished.
-fn is_left_skipped(seen: &DatabaseSnapshot) -> bool {
+/// Whether something is left of a recovery that can be finished.
+fn is_left(seen: &DatabaseSnapshot) -> bool {
     let (facts, is_deleted) = (seen.facts(), seen.cluster.metadata.deletion_timestamp.is_some());
-    !is_deleted && facts.is_skipped() && facts.record().is_some_and(|record| record.skipped)
+    !is_deleted && facts.record().is_some_and(|record| record.skipped || !facts.is_skipped())
+}
+
+/// Whether the operator is still asked to skip the cluster, by such a recovery.
+fn is_left_skipped(seen: &DatabaseSnapshot) -> bool {
+    seen.facts().is_skipped() && is_left(seen)
 }
 
 fn nothing_left(args: &GroupArgs, selected: &Selected<'_>, goal: &Goal) -> Result<Exit, Problem> {
@@ -300,18 +305,27 @@ mod tests {
         let left = |object: &serde_json::Value| {
             let cluster = crate::read::fdb::read(object).unwrap();
             let (claims, services, pods) = (vec![], vec![], vec![]);
-            is_left_skipped(&DatabaseSnapshot {
+            let seen = DatabaseSnapshot {
                 object: object.clone(),
                 cluster,
                 claims,
                 services,
                 pods,
                 pods_version: String::new(),
-            })
+            };
+            (is_left(&seen), is_left_skipped(&seen))
         };
-        assert!(left(&object));
+        assert_eq!(left(&object), (true, true));
+        object["spec"]["skip"] = false.into();
+        assert_eq!(left(&object), (true, false), "the record is left");
+        let resumed = record.to_string().replace("true", "false");
+        object["metadata"]["annotations"]["hibernate.sh/recovery"] = resumed.into();
+        assert_eq!(left(&object), (true, false));
+        object["spec"]["skip"] = true.into();
+        assert_eq!(left(&object), (false, false), "another client has set it");
+        object["metadata"]["annotations"]["hibernate.sh/recovery"] = record.to_string().into();
         object["metadata"]["deletionTimestamp"] = "2026-11-21T18:00:00Z".into();
-        assert!(!left(&object));
+        assert_eq!(left(&object), (false, false));
     }
 
     #[test]

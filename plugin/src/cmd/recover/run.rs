@@ -13,7 +13,7 @@ use shared::fdb::recover::{Plan, Request, RunState, Step, remaining};
 use shared::kinds::FOUNDATIONDB_CLUSTER;
 use tokio::time::{Instant, sleep};
 
-use super::{Options, dialog};
+use super::{Options, dialog, is_left_to_end};
 use crate::error::{FdbError, Problem};
 use crate::output;
 use crate::read::fdb::{DatabaseSnapshot, SERVICE, kind_of};
@@ -24,6 +24,11 @@ pub(super) const CONFLICTS: u32 = 100;
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
 /// `include` is sent again after this if the operator's status still shows a group as excluded.
 const INCLUDE_AGAIN: Duration = Duration::from_secs(15);
+
+/// Whether a write may succeed in a moment: also where a webhook does not answer.
+pub(super) fn may_pass(error: &HubError) -> bool {
+    error.is_transient() || matches!(error, HubError::WebhookDown { .. })
+}
 
 /// One recovery on its way.
 pub(super) struct Run<'a> {
@@ -101,15 +106,23 @@ impl Run<'_> {
         Err(Problem::Contended(CONFLICTS))
     }
 
-    /// Carries it out. What was done stays, and another run goes on from there.
-    ///
+    /// Carries it out. What was done stays, and another run goes on from there: where this one cannot go on, it does not
+    /// leave the operator paused.
+    pub(super) async fn finish(&mut self) -> Result<End, Problem> {
+        let ended = self.take_steps().await;
+        if self.progress.skipping && ended.as_ref().err().is_some_and(is_left_to_end) {
+            self.give_up().await;
+        }
+        ended
+    }
+
     /// Nothing is remembered of a plan: each turn looks at the cluster, plans anew, and does the first step. Without
     /// disturbance these are, as [`crate::recover`] has them: hold the volumes (R1), have the operator skip the cluster
     /// (R2) and wait for the end of its pass (R3), edit lists and status (R4, R5), include the groups in the database
     /// (R6), create missing Services (R7), verify that the edits were kept (R8), let the operator go on (R9), wait for
     /// the Pods and the report of the processes (R10, R11), and take the record off (R12). A turn that fails because
     /// another client wrote in between, or the hub does not answer, is repeated; a volume that is lost is left out.
-    pub(super) async fn finish(&mut self) -> Result<End, Problem> {
+    async fn take_steps(&mut self) -> Result<End, Problem> {
         loop {
             let Some(seen) = self.look().await? else { continue };
             let Some(plan) = self.plan(&seen)? else { continue };
@@ -200,7 +213,7 @@ impl Run<'_> {
                 self.progress.conflicts += 1;
             }
             Err(HubError::Conflict { .. }) => return Err(Problem::Contended(CONFLICTS)),
-            Err(error) if error.is_transient() => self.trouble(&error).await,
+            Err(error) if may_pass(&error) => self.trouble(&error).await,
             Err(error) => return Err(error.into()),
         }
         Ok(Turn::Again)
@@ -257,7 +270,7 @@ impl Run<'_> {
     }
 
     /// A failure that may pass: it is reported once, and the next try waits.
-    async fn trouble(&mut self, error: &HubError) {
+    pub(super) async fn trouble(&mut self, error: &HubError) {
         if !std::mem::replace(&mut self.progress.troubled, true) || self.hub.verbose {
             self.note(&format!("continuing despite an error: {error}"));
         }
@@ -275,5 +288,23 @@ impl Run<'_> {
 
     pub(super) fn warn(&self, text: &str) {
         output::warning(&format!("{}: {text}", self.cluster));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_webhook_that_does_not_answer_is_waited_for_and_one_that_refuses_is_not() {
+        let (object, message) = (|| "fdb/sample".to_owned(), || "no".to_owned());
+        for (error, passes) in [
+            (HubError::WebhookDown { object: object(), message: message() }, true),
+            (HubError::Status { object: object(), code: 503, message: message() }, true),
+            (HubError::Forbidden { object: object(), message: message() }, false),
+            (HubError::Refused { object: object(), by: message(), message: message(), denials: Vec::new() }, false),
+        ] {
+            assert_eq!(may_pass(&error), passes, "{error}");
+        }
     }
 }

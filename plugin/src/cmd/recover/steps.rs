@@ -20,8 +20,8 @@ use shared::object::name_of;
 use shared::text::{quoted, sanitize};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::dialog;
-use super::run::{CONFLICTS, End, PAUSE, Run, Turn};
+use super::run::{CONFLICTS, End, PAUSE, Run, Turn, may_pass};
+use super::{dialog, is_left_skipped};
 use crate::error::{FdbError, Problem};
 use crate::read::fdb::{DatabaseSnapshot, read};
 
@@ -91,17 +91,27 @@ impl Run<'_> {
         self.progress.state.verified = false;
         self.progress.edits += 1;
         if self.progress.edits > EDITS {
-            self.give_up().await;
             return Err(FdbError::RecoveryReverted { cluster: self.cluster.clone(), times: EDITS }.into());
         }
         Ok(Turn::Done)
     }
 
-    /// Lets the operator reconcile again. [`Progress::skipping`] reports a failure.
-    async fn give_up(&mut self) {
-        let Ok(seen) = self.snapshot().await else { return };
-        if self.patch(&resume(&seen.cluster, &self.merged(&seen))).await.is_ok() {
-            self.progress.skipping = false;
+    /// Lets the operator reconcile again, unless another client has it skip the cluster. [`Progress::skipping`] reports a
+    /// failure.
+    pub(super) async fn give_up(&mut self) {
+        for _ in 0..CONFLICTS {
+            let Ok(seen) = self.snapshot().await else { return };
+            if !is_left_skipped(&seen) {
+                return;
+            }
+            match self.patch(&resume(&seen.cluster, &self.merged(&seen))).await {
+                Ok(()) => {
+                    self.progress.skipping = false;
+                    return self.say(&dialog::done(&Step::Resume(Value::Null)));
+                }
+                Err(HubError::Conflict { .. }) => {}
+                Err(_) => return,
+            }
         }
     }
 
@@ -120,10 +130,10 @@ impl Run<'_> {
         self.progress.doing = format!("running in the database: {}", orders.join("; "));
         let Err(why) = self.run_in_database(seen, orders).await else {
             self.progress.included_at = Some(Instant::now());
-            self.remember(record).await?;
-            return Ok(Turn::Done);
+            self.progress.state.retried_with = 0;
+            return self.remember(record).await;
         };
-        self.progress.state.include_failures += 1;
+        self.progress.state.include_failed(&seen.facts(), record);
         if self.progress.state.include_failures == 1 {
             self.warn(&format!(
                 "cannot include the groups in the database: {why}. The command retries when the Pods run; to do it by hand: {}",
@@ -151,12 +161,20 @@ impl Run<'_> {
         Err(why)
     }
 
-    /// Records that `include` ran. A run that is killed before repeats it.
-    async fn remember(&self, record: &Record) -> Result<(), Problem> {
+    /// Records that `include` ran. It is repeated by a run that cannot record it, and after one that is killed before.
+    async fn remember(&mut self, planned: &Record) -> Result<Turn, Problem> {
         for _ in 0..CONFLICTS {
-            match self.patch(&remember(&read(&self.object().await?)?, record)).await {
-                Ok(()) => return Ok(()),
+            let written = match self.object().await {
+                Ok(object) => self.patch(&remember(&read(&object)?, planned)).await,
+                Err(error) => Err(error),
+            };
+            match written {
+                Ok(()) => return Ok(Turn::Done),
                 Err(HubError::Conflict { .. }) => {}
+                Err(error) if may_pass(&error) => {
+                    self.trouble(&error).await;
+                    return Ok(Turn::Again);
+                }
                 Err(error) => return Err(error.into()),
             }
         }

@@ -4,6 +4,7 @@ use crate::annotation::{annotation, format, keys};
 use crate::fdb::api::{ProcessGroup, RESOURCES_TERMINATING};
 use crate::fdb::suspension::Stamp;
 use crate::object::{name_of, named};
+use crate::record::RecordError;
 use crate::text::quoted;
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -11,7 +12,7 @@ use kube::ResourceExt;
 use super::HELD_MINUTES;
 use super::facts::{Facts, deleted_at, uid, volume};
 use super::presence::{claim_is_there, is_left_excluded, pod_obstacle};
-use super::record::{GroupRecord, Record, is_unreadable};
+use super::record::{GroupRecord, Record};
 use super::replace::{self, Choice, ReplaceError, ReplacementMode};
 
 /// What a recovery will do, before anybody was asked.
@@ -62,8 +63,8 @@ pub enum Refusal {
     OddId(String),
     #[error("{}", skipped(.place, *.held))]
     Skipped { place: Place, held: bool },
-    #[error("{cluster}: annotation {key} is malformed, probably edited by hand. Remove it, and set spec.skip to false")]
-    Unreadable { cluster: String, key: &'static str },
+    #[error("{cluster}: annotation {key} cannot be read: {why}. {}", way_out(*.why))]
+    Unreadable { cluster: String, key: &'static str, why: RecordError },
     #[error("{cluster} has been terminating since {since}: its groups cannot be recovered")]
     Deleted { cluster: String, since: String },
     #[error(transparent)]
@@ -85,6 +86,16 @@ fn skipped(Place { namespace, name }: &Place, held: bool) -> String {
     )
 }
 
+fn way_out(why: RecordError) -> &'static str {
+    match why {
+        RecordError::Version(_) => {
+            "A recovery is unfinished: finish it with the release of kubectl-hibernate that began it, and leave the annotation and spec.skip \
+             as they are"
+        }
+        _ => "It was probably edited by hand: remove it, and set spec.skip to false",
+    }
+}
+
 /// The groups that are suspended: marked, with a volume, and without a Pod that runs.
 pub fn suspended<'a>(facts: &Facts<'a>) -> Vec<&'a ProcessGroup> {
     let groups = facts.cluster.groups().iter();
@@ -100,10 +111,10 @@ pub fn check(facts: &Facts<'_>, ids: &[String], wanted: &ReplacementMode) -> Res
     if let Some(since) = &facts.cluster.metadata.deletion_timestamp {
         return Err(vec![Refusal::Deleted { cluster: name, since: format::seconds(since.0) }]);
     }
-    if is_unreadable(facts.cluster) {
-        return Err(vec![Refusal::Unreadable { cluster: name, key: keys::RECOVERY }]);
-    }
-    let recorded = facts.record();
+    let recorded = match Record::of(facts.cluster) {
+        Ok(recorded) => recorded,
+        Err(why) => return Err(vec![Refusal::Unreadable { cluster: name, key: keys::RECOVERY, why }]),
+    };
     let earlier =
         recorded.clone().map(|record| facts.unfinished(record, &ids.iter().map(String::as_str).collect::<Vec<_>>()));
     let skipped = facts.is_skipped() && !earlier.as_ref().is_some_and(|earlier| earlier.skipped);

@@ -7,9 +7,7 @@ use crate::fdb::admission::Kind;
 use crate::fdb::api::{FoundationDBCluster, ProcessGroup};
 use crate::fdb::suspension::same_moment;
 use crate::object::{items, name_of, named, text};
-use crate::record::Format;
 use jiff::Timestamp;
-use kube::ResourceExt;
 use serde_json::Value;
 
 use super::record::{GroupRecord, Record};
@@ -31,7 +29,7 @@ pub struct Facts<'a> {
 impl<'a> Facts<'a> {
     /// The record that another run has left.
     pub fn record(&self) -> Option<Record> {
-        self.cluster.annotations().get(keys::RECOVERY).and_then(|text| Record::read(text).ok())
+        Record::of(self.cluster).ok().flatten()
     }
 
     /// Whether the operator is asked to skip the cluster.

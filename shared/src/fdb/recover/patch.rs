@@ -21,6 +21,10 @@ use super::record::{GroupRecord, Record};
 
 /// Shortest hold for a recovery, whatever the cluster says.
 const MIN_HOLD: Duration = Duration::from_hours(1);
+/// How many IDs the operator's definition allows in a list.
+const MAX_LISTED: usize = 500;
+/// Stands for every ID in a list.
+const EVERY: &str = "*";
 /// Fields of a sibling's spec that are about the Service as such and not about that one.
 const COMMON: &[&str] =
     &["type", "publishNotReadyAddresses", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "internalTrafficPolicy"];
@@ -91,11 +95,12 @@ pub(super) fn skip(cluster: &FoundationDBCluster, record: &Record) -> Value {
     recorded(cluster, Some(&record), Some(true))
 }
 
-/// R4: the IDs out of both lists, those that go for them into the first. None if the lists are so already.
+/// R4: the IDs out of both lists, those that go for them into the first. None if the lists are so already. With them go the
+/// IDs of groups that are gone, as FoundationDB's own plugin has it: the operator leaves them there.
 ///
 /// Those that were put there for a group which has been lost since are taken off again while the operator cannot have
 /// seen them.
-pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Value> {
+pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Result<Option<Value>, Unrecoverable> {
     let spec = &cluster.spec;
     let without = |list: &[String]| list.iter().filter(|id| !record.has(id)).cloned().collect::<Vec<_>>();
     let mut first = without(&spec.process_groups_to_remove);
@@ -103,21 +108,32 @@ pub(super) fn lists(cluster: &FoundationDBCluster, record: &Record) -> Option<Va
         let begun = |id: &String| cluster.group(id).is_some_and(|group| group.is_marked() && !record.has_marked(group));
         first.retain(|id| !record.spared.contains(id) || record.replacements.contains(id) || begun(id));
     }
-    let second = without(&spec.process_groups_to_remove_without_exclusion);
+    let mut second = without(&spec.process_groups_to_remove_without_exclusion);
     // One that has gone already needs no second order.
     let left = |id: &&String| cluster.group(id).is_some() && !first.contains(id) && !second.contains(id);
     let more: Vec<String> = record.replacements.iter().filter(left).cloned().collect();
     first.extend(more);
+    let (to_remove, without_exclusion) =
+        (&spec.process_groups_to_remove, &spec.process_groups_to_remove_without_exclusion);
+    if first == *to_remove && second == *without_exclusion {
+        return Ok(None);
+    }
+    for list in [&mut first, &mut second] {
+        list.retain(|id| id == EVERY || cluster.group(id).is_some());
+    }
+    if first.len() > MAX_LISTED {
+        return Err(Unrecoverable::ListFull { count: first.len(), most: MAX_LISTED });
+    }
     let mut patch = begin(cluster);
     for (path, before, after) in [
-        ("processGroupsToRemove", &spec.process_groups_to_remove, first),
-        ("processGroupsToRemoveWithoutExclusion", &spec.process_groups_to_remove_without_exclusion, second),
+        ("processGroupsToRemove", to_remove, first),
+        ("processGroupsToRemoveWithoutExclusion", without_exclusion, second),
     ] {
         if *before != after {
             patch.push(json!({ "op": "add", "path": format!("/spec/{path}"), "value": after }));
         }
     }
-    (patch.len() > 1).then_some(Value::Array(patch))
+    Ok(Some(Value::Array(patch)))
 }
 
 /// R5: every mark of the removal off, and the conditions on that the operator gives to a new group: it clears them in a
@@ -161,9 +177,10 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timest
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
-/// After R6: only the record.
-pub fn remember(cluster: &FoundationDBCluster, record: &Record) -> Value {
-    recorded(cluster, Some(record), None)
+/// After R6: only the record, as another run may have written it since, with what `include` ran for by this plan.
+pub fn remember(cluster: &FoundationDBCluster, planned: &Record) -> Value {
+    let record = Record::of(cluster).ok().flatten().unwrap_or_else(|| planned.clone());
+    recorded(cluster, Some(&record.with_included(planned)), None)
 }
 
 /// R7: the Services that are missing. The operator would make them after the Pods, and cannot make the Pods without
@@ -233,11 +250,10 @@ pub fn wake(facts: &Facts<'_>, missing: &[Obstacle]) -> Option<Edit> {
     Some(edit(Kind::Pvc, claim, &json!({ keys::WOKEN_AT: moment(facts.now) })))
 }
 
-/// R12: our stamps off; on the claims of those in exchange it is written which removal that is.
+/// R12: on the claims of those in exchange it is written which removal that is; then our stamps off: while one is left, any
+/// run finishes this.
 pub(super) fn clear(facts: &Facts<'_>, record: &Record) -> Vec<Edit> {
-    let objects = record.groups.iter().flat_map(|held| facts.objects_of(held));
-    let mut edits: Vec<Edit> =
-        objects.filter_map(|(kind, object)| without_stamp(kind, object, record, facts.now)).collect();
+    let mut edits = Vec::new();
     for group in record.replacements.iter().filter_map(|id| facts.cluster.group(id)) {
         let Some(removal) = group.removal_timestamp.as_deref() else { continue };
         let is_noted = |claim: &Value| annotation(claim, keys::EXCHANGED_AT) == Some(removal);
@@ -245,6 +261,8 @@ pub(super) fn clear(facts: &Facts<'_>, record: &Record) -> Vec<Edit> {
         let claims = claims.filter(|claim| deleted_at(claim).is_none() && !is_noted(claim));
         edits.extend(claims.map(|claim| edit(Kind::Pvc, claim, &json!({ keys::EXCHANGED_AT: removal }))));
     }
+    let objects = record.groups.iter().flat_map(|held| facts.objects_of(held));
+    edits.extend(objects.filter_map(|(kind, object)| without_stamp(kind, object, record, facts.now)));
     edits
 }
 

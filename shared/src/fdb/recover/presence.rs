@@ -53,6 +53,11 @@ pub enum Unrecoverable {
         HELD_MINUTES
     )]
     ForeignSkip,
+    #[error(
+        "spec.processGroupsToRemove would have {count} IDs, and FoundationDB's definition allows {most}: take IDs off the list, or wait \
+         until the operator has removed some of these groups, then run this command again"
+    )]
+    ListFull { count: usize, most: usize },
 }
 
 impl Unrecoverable {
@@ -60,7 +65,7 @@ impl Unrecoverable {
     pub fn group(&self) -> Option<&str> {
         match self {
             Self::NoClaim { group } | Self::ClaimGoing { group, .. } | Self::OtherClaim { group, .. } => Some(group),
-            Self::NoSibling { .. } | Self::ForeignSkip => None,
+            Self::NoSibling { .. } | Self::ForeignSkip | Self::ListFull { .. } => None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::annotation::keys;
 use crate::fdb::api::{FoundationDBCluster, ProcessGroup, RESOURCES_TERMINATING};
 use crate::fdb::suspension::same_moment;
-use crate::record::Format;
+use crate::record::{Format, RecordError};
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
@@ -73,6 +73,14 @@ impl Format for Record {
 }
 
 impl Record {
+    /// What is recorded on a cluster, if anything is.
+    ///
+    /// # Errors
+    /// When another client has edited it, or another release has written it.
+    pub fn of(cluster: &FoundationDBCluster) -> Result<Option<Self>, RecordError> {
+        cluster.annotations().get(keys::RECOVERY).map(|text| Self::read(text)).transpose()
+    }
+
     pub fn ids(&self) -> Vec<&str> {
         self.groups.iter().map(|held| held.group.as_str()).collect()
     }
@@ -222,11 +230,18 @@ impl Record {
         self
     }
 
-    /// The record after `include` ran.
-    pub fn included(&self) -> Self {
-        let mut record = self.clone();
-        record.groups.iter_mut().for_each(|held| held.included = true);
-        record
+    /// The record after `include` ran for the groups that a plan has as not included. What other runs have written besides
+    /// stays.
+    pub fn with_included(mut self, planned: &Self) -> Self {
+        for held in planned.groups.iter().filter(|held| !held.included) {
+            match self.groups.iter_mut().find(|one| one.group == held.group) {
+                Some(one) if one.claim == held.claim => (one.included, one.confirmed) = (true, held.confirmed),
+                Some(_) => {}
+                None => self.groups.push(GroupRecord { included: true, ..held.clone() }),
+            }
+        }
+        self.groups.sort_by(|one, other| one.group.cmp(&other.group));
+        self
     }
 }
 
@@ -265,9 +280,4 @@ enum RemovalStage {
     Ordered,
     /// Only the record does.
     Planned,
-}
-
-/// Whether a cluster has a value under our key that is no valid record: another client edited it.
-pub fn is_unreadable(cluster: &FoundationDBCluster) -> bool {
-    cluster.annotations().get(keys::RECOVERY).is_some_and(|text| Record::read(text).is_err())
 }

@@ -2,6 +2,7 @@
 
 use crate::annotation::keys;
 use crate::object::name_of;
+use crate::record::RecordError;
 use serde_json::json;
 
 use super::super::check::{Place, Refusal};
@@ -37,9 +38,11 @@ fn ways_out(world: &World, ids: &[&str], refusal: &Refusal) -> Vec<Next> {
         }
         Refusal::PodRuns { pod, .. } => vec![after(&|world| world.pods.retain(|object| name_of(object) != pod))],
         Refusal::Skipped { .. } => vec![after(&|world| json_patch::merge(&mut world.cluster, &patch_of(&message)))],
+        // The release that wrote it reads it.
+        Refusal::Unreadable { why: RecordError::Version(_), .. } => Vec::new(),
         Refusal::Unreadable { .. } => {
             let key = word_after(&message, "annotation ");
-            assert!(message.ends_with("Remove it, and set spec.skip to false"), "{message}");
+            assert!(message.ends_with("remove it, and set spec.skip to false"), "{message}");
             let edit = json!({ "metadata": { "annotations": { key: null } }, "spec": { "skip": false } });
             vec![after(&|world| json_patch::merge(&mut world.cluster, &edit))]
         }
@@ -159,7 +162,11 @@ fn what_a_recovery_that_cannot_be_finished_advises_works() {
     skipped.cluster["spec"]["skip"] = json!(true);
     let hold = skipped.steps(&record, RunState::default()).unwrap().remove(0);
     skipped.carry_out(&hold, &mut RunState::default());
-    for mut world in [alone, skipped] {
+    let mut full = World::suspended();
+    let others: Vec<String> = (0..500).map(|number| format!("stateless-{number}")).collect();
+    full.groups().extend(others.iter().map(|id| group(id, "stateless")));
+    full.cluster["spec"]["processGroupsToRemove"] = json!(others);
+    for mut world in [alone, skipped, full] {
         let lost = world.steps(&record, RunState::default()).unwrap_err();
         let message = lost.to_string();
         match lost {
@@ -178,6 +185,11 @@ fn what_a_recovery_that_cannot_be_finished_advises_works() {
                 let held = later.steps(&record, RunState::default()).unwrap();
                 assert!(matches!(held.as_slice(), [Step::Hold(_)]), "{held:?}");
                 world.cluster["spec"]["skip"] = json!(false);
+            }
+            Unrecoverable::ListFull { count, most } => {
+                assert_eq!((count, most), (501, 500));
+                assert!(message.contains("take IDs off the list"), "{message}");
+                world.cluster["spec"]["processGroupsToRemove"].as_array_mut().unwrap().pop();
             }
             Unrecoverable::NoClaim { .. } | Unrecoverable::ClaimGoing { .. } | Unrecoverable::OtherClaim { .. } => {
                 panic!("{lost} advises nothing")

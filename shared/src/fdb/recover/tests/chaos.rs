@@ -178,6 +178,8 @@ struct Run {
     record: Record,
     done: RunState,
     included: Option<u64>,
+    /// What `fdbcli` ran for, until that is recorded.
+    ran: Option<Record>,
     wakes: Wakes,
     edits: u32,
     began: u64,
@@ -209,6 +211,7 @@ impl Sim {
             record: goal.record,
             done: RunState::default(),
             included: None,
+            ran: None,
             wakes: Wakes::default(),
             edits: 0,
             began: self.second,
@@ -233,6 +236,10 @@ impl Sim {
             }
         }
         run.pause = Pause::No;
+        if let Some(planned) = run.ran.take() {
+            self.world().remember(&planned);
+            self.memory.state().is_dirty = true;
+        }
         run.done.included = run.included.is_some_and(|at| self.second - at < 15);
         let steps = self.world().steps(&run.record, run.done);
         let step = match steps {
@@ -268,12 +275,14 @@ impl Sim {
                 run.pause = Pause::Until(self.second + 1);
                 return Worked::Goes;
             }
-            Step::Include(orders, _) => {
+            Step::Include(orders, planned) => {
                 let mut state = self.memory.state();
                 let (call, now) = (Call::parse(&include::command(orders)).ok().unwrap(), seconds(state.objects.now));
                 let ran = fdbcli::run(&mut state.database, &call, now);
                 assert_eq!(ran.code, 0, "{orders:?}: {ran:?}");
                 run.included = Some(self.second);
+                (run.ran, run.pause) = (Some(planned.clone()), Pause::Until(self.second + 1));
+                return Worked::Goes;
             }
             Step::Status(_) => {
                 run.done.verified = false;

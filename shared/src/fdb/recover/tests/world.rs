@@ -143,12 +143,19 @@ impl World {
         self.groups().iter().all(|group| group.get("removalTimestamp").is_none())
     }
 
-    /// Two runs that take turns, each with its own record, to their ends.
+    /// Two runs that take turns, each with its own record, to their ends. `fdbcli` takes a turn.
     pub(super) fn run_both(&mut self, records: &[Record; 2]) {
         let (mut done, mut ended) = ([RunState::default(), RunState::default()], [false, false]);
+        let mut ran: [Option<Record>; 2] = [None, None];
         for run in (0..40).flat_map(|_| [0, 1]) {
-            if !ended[run] {
+            if let Some(planned) = ran[run].take() {
+                self.remember(&planned);
+            } else if !ended[run] {
                 let step = self.steps(&records[run], done[run]).unwrap().remove(0);
+                if let Step::Include(_, planned) = step {
+                    (done[run].included, ran[run]) = (true, Some(planned));
+                    continue;
+                }
                 self.carry_out(&step, &mut done[run]);
                 ended[run] = matches!(step, Step::Clear(..));
             }
@@ -216,6 +223,12 @@ impl World {
         bump(object);
     }
 
+    /// What a run writes once `fdbcli` has ended.
+    pub(super) fn remember(&mut self, planned: &Record) {
+        let patch = self.with(|facts| patch::remember(facts.cluster, planned));
+        self.patch_cluster(&patch);
+    }
+
     /// Does a step as the plugin, the API server and the operator would.
     pub(super) fn carry_out(&mut self, step: &Step, done: &mut RunState) {
         for request in step.requests() {
@@ -235,10 +248,9 @@ impl World {
         match step {
             Step::Settle => done.settled = true,
             Step::Verify => done.verified = true,
-            Step::Include(_, record) => {
+            Step::Include(_, planned) => {
                 done.included = true;
-                let patch = self.with(|facts| patch::remember(facts.cluster, record));
-                self.patch_cluster(&patch);
+                self.remember(planned);
             }
             Step::Await(missing) => {
                 for missing in missing {

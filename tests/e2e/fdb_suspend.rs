@@ -171,7 +171,7 @@ async fn a_human_has_a_key_and_everybody_else_is_denied() -> Result<()> {
 
     db.remove(&[&id]).await?;
     stamped(&db, &id).await?;
-    let way = format!("kubectl fdb recover process-groups -n {} -c key {id}", db.namespace());
+    let way = format!("kubectl hibernate recover process-groups -n {} -c key {id}", db.namespace());
     let named = kubectl(&world, &db, &["delete", "pvc", &claim(&db, &id), "--wait=false"]).await?;
     denied(
         &named,

@@ -29,7 +29,7 @@ pub static CLAIM: Kind = Kind::namespaced("", &["v1"], "PersistentVolumeClaim", 
 pub struct DatabaseState {
     pub namespace: String,
     pub name: String,
-    /// `yes`, `no` or `unknown`.
+    /// `yes`, `no`, `unknown`, or `off` where the cluster switches suspension off.
     pub protected: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unprotected_because: Option<String>,
@@ -87,12 +87,14 @@ impl DatabaseState {
 
     /// What a cluster, its claims and its Pods say.
     pub fn new(cluster: &FoundationDBCluster, claims: &[Value], pods: &[Value], protection: Protection) -> Self {
+        let minimum = cluster.annotations().get(keys::MINIMUM_SUSPENSION);
+        let is_off = minimum.is_some_and(|text| Minimum::of(Some(text), Duration::ZERO).is_off());
         let (protected, unprotected_because) = match protection {
+            _ if is_off => ("off", None),
             Protection::Yes => ("yes", None),
             Protection::No(why) => ("no", Some(why)),
             Protection::Unknown(why) => ("unknown", Some(why)),
         };
-        let minimum = cluster.annotations().get(keys::MINIMUM_SUSPENSION);
         let facts = Facts { cluster, claims, services: &[], pods, now: Timestamp::UNIX_EPOCH };
         let of_group = |group: &ProcessGroup| {
             let claim = facts.claim_of(&group.process_group_id, &cluster.pod_name(group)?)?;

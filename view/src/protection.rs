@@ -11,7 +11,6 @@ use serde_json::Value;
 use shared::annotation::keys;
 use shared::fdb::admission::OWNED_BY_FDB;
 use shared::fdb::api::FoundationDBCluster;
-use shared::fdb::suspension::Minimum;
 use shared::kinds::Kind;
 use shared::rollout::selector;
 
@@ -36,7 +35,7 @@ pub static MUTATING_WEBHOOKS: Kind = Kind::cluster_scoped(
 /// What is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Deletes of its volumes go through the webhook.
+    /// Deletes of its volumes go through the webhook, which keeps them if suspension is on.
     Yes,
     /// They do not, and why.
     No(String),
@@ -61,10 +60,6 @@ fn judge(
     configurations: &[Value],
     labels: Option<&Value>,
 ) -> Protection {
-    let annotation = cluster.annotations().get(keys::MINIMUM_SUSPENSION).map(String::as_str);
-    if annotation.is_some() && Minimum::of(annotation, std::time::Duration::ZERO).is_off() {
-        return Protection::No(format!("annotation {} switches suspension off", keys::MINIMUM_SUSPENSION));
-    }
     let (mut selectors, mut weaknesses) = (Vec::new(), Vec::new());
     for entry in configurations.iter().flat_map(entries).filter(guards) {
         match weakness(&entry) {
@@ -95,7 +90,7 @@ fn judge(
             ));
         }
     }
-    match annotation {
+    match cluster.annotations().get(keys::MINIMUM_SUSPENSION) {
         Some(_) => Protection::Yes,
         None => Protection::Unknown(format!(
             "the cluster has no annotation {}, and the webhook's default is not visible to the plugin",
@@ -184,7 +179,9 @@ mod tests {
             (two_hours, ours(not_system), Some(json!({ "name": "kube-system" })), "no: the namespaceSelector"),
             (two_hours, vec![], Some(Value::Null), "no: no webhook of kubectl-hibernate"),
             (two_hours, vec![webhook("other.example.com", &json!({}))], Some(Value::Null), "no: no webhook"),
-            (Some("0"), ours(json!({})), None, "no: annotation hibernate.sh/minimum-suspension switches"),
+            // What a recovery holds is guarded, too.
+            (Some("0"), ours(json!({})), None, "yes"),
+            (Some("0"), vec![], None, "no: no webhook"),
             (Some("soon"), ours(json!({})), None, "yes"),
             (None, ours(json!({})), None, "unknown: the cluster has no annotation"),
         ] {

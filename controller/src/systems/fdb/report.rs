@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::Resource;
 use kube::runtime::events::EventType;
+use kube::{Resource, ResourceExt};
 use shared::annotation::groups::ProcessGroups;
 use shared::annotation::{format, keys};
+use shared::fdb::api::FoundationDBCluster;
 use shared::fdb::decide::{Action, Change, Facts, Plan};
 use shared::fdb::suspension::{Minimum, Stamp, moment};
 use shared::record::Format;
-use shared::text::name_some;
+use shared::text::{name_some, quoted};
 use tracing::info;
 
 use super::Fdb;
@@ -17,6 +18,8 @@ use crate::runtime::System;
 use crate::runtime::events::Details;
 use crate::runtime::hub::full_name;
 
+/// Reason of the Event about groups that are held from now on.
+const SUSPENDED: &str = "Suspended";
 /// Reason of the Event about released groups.
 const RELEASED: &str = "Released";
 /// Groups that an Event names.
@@ -34,7 +37,8 @@ pub async fn done(fdb: &Fdb, facts: &Facts<'_>, plan: &Plan, written: &[Action])
         }
         let until = actions().filter_map(|action| until(&action.change)).max();
         let until = until.map(|until| format!(" until {until} at least")).unwrap_or_default();
-        let note = format!("{}{until}: {text}", name_some(&groups, NAMED));
+        let way_out = if *reason == SUSPENDED { recovery(facts.cluster) } else { String::new() };
+        let note = format!("{}{until}: {text}{way_out}", name_some(&groups, NAMED));
         info!(cluster = name, reason, held = plan.held, waiting = plan.waiting, "{note}");
         fdb.handle.hub.metrics.noticed("fdb", reason);
         if *reason != RELEASED {
@@ -56,10 +60,10 @@ type Kind = (&'static str, EventType, fn(&Change) -> bool, &'static str);
 
 const KINDS: &[Kind] = &[
     (
-        "Suspended",
+        SUSPENDED,
         EventType::Normal,
         |change| matches!(change, Change::Stamp(..)),
-        "removed; volume and Service are kept. To recover a group: kubectl fdb recover process-groups",
+        "removed; volume and Service are kept",
     ),
     (
         RELEASED,
@@ -80,6 +84,12 @@ const KINDS: &[Kind] = &[
         "no longer marked for removal; the suspension annotations were removed",
     ),
 ];
+
+/// The command that brings a group back.
+fn recovery(cluster: &FoundationDBCluster) -> String {
+    let (namespace, name) = (quoted(&cluster.namespace().unwrap_or_default()), quoted(&cluster.name_any()));
+    format!(". To recover a group: kubectl hibernate recover process-groups -n {namespace} -c {name} ID")
+}
 
 fn until(change: &Change) -> Option<String> {
     let Change::Stamp(since, record) = change else { return None };

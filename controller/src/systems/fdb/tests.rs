@@ -75,6 +75,9 @@ async fn what_is_held_is_listed_once_a_minute_and_no_more_than_twice_a_second() 
     sleep(Duration::from_mins(30)).await;
     let quiet = lists(&hub);
     assert!((30..=34).contains(&quiet), "{quiet} lists in 30 minutes");
+    let way_out = ". To recover a group: kubectl hibernate recover process-groups -n db -c prod ID";
+    let is_told = |(reason, note): &(String, String)| reason == "Suspended" && note.ends_with(way_out);
+    assert!(hub.events().iter().any(is_told), "{:?}", hub.events());
     for beat in 0..100 {
         hub.edit(CLUSTER, |cluster| cluster["status"]["generations"] = json!({"reconciled": beat}));
         sleep(Duration::from_millis(50)).await;

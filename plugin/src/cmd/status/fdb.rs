@@ -28,6 +28,7 @@ pub(super) fn warning(record: &DatabaseState) -> Option<String> {
 fn lines(record: &DatabaseState, Style { now, headers, wide, .. }: Style) -> Vec<String> {
     let protection = match (record.protected, &record.unprotected_because) {
         ("no", _) => "NOT PROTECTED".to_owned(),
+        ("off", _) => "no, because suspension is off".to_owned(),
         ("unknown", Some(why)) => format!("unknown ({why})"),
         (word, _) => word.to_owned(),
     };
@@ -186,6 +187,23 @@ mod tests {
         assert!(text.contains(part), "{text}");
         assert_eq!(state.minimum_suspension.as_deref(), Some("bad"));
         assert!(state.suspended.iter().all(|group| group.expires.is_none()), "{state:?}");
+    }
+
+    #[test]
+    fn a_cluster_that_switches_suspension_off_lacks_no_protection() {
+        for (minimum, is_off) in [("0", true), ("0s", true), ("2h", false), ("bad", false)] {
+            let mut cluster = cluster(&held());
+            cluster.0["metadata"]["annotations"][keys::MINIMUM_SUSPENSION] = json!(minimum);
+            let state = state(&cluster, Protection::No("x".to_owned()));
+            let text = text(&state, false);
+            let expected = if is_off {
+                "  Protected:   no, because suspension is off\n"
+            } else {
+                "  Protected:   NOT PROTECTED\n"
+            };
+            assert!(text.contains(expected), "{minimum}: {text}");
+            assert_eq!(warning(&state).is_none(), is_off, "{minimum}");
+        }
     }
 
     #[test]

@@ -152,8 +152,7 @@ impl Held<'_> {
         }
         let back = self.group.map(quoted).map(|group| {
             format!(
-                "to bring the group back: kubectl fdb recover process-groups -n {namespace} -c {name} {group} \
-                 (or kubectl hibernate recover process-groups); "
+                "to bring the group back: kubectl hibernate recover process-groups -n {namespace} -c {name} {group}; "
             )
         });
         format!("{}{}", back.unwrap_or_default(), key(self.kind, self.object))

@@ -74,9 +74,8 @@ fn a_denial_names_the_group_since_until_and_the_ways_out() {
     assert_eq!(
         detail("held"),
         "process group storage-1 of FoundationDBCluster db/prod has been suspended since 2026-11-21T18:00:00Z, until \
-         2026-11-21T20:00:00Z at least; to bring the group back: kubectl fdb recover process-groups -n db -c prod storage-1 \
-         (or kubectl hibernate recover process-groups); to delete it anyway: kubectl annotate pvc prod-storage-1-data \
-         -n db hibernate.sh/release=p-1 --overwrite"
+         2026-11-21T20:00:00Z at least; to bring the group back: kubectl hibernate recover process-groups -n db -c prod \
+         storage-1; to delete it anyway: kubectl annotate pvc prod-storage-1-data -n db hibernate.sh/release=p-1 --overwrite"
     );
     for (case, says) in [
         ("not stamped", "the controller releases them 2h0m0s after the deletion of the group's Pod"),

@@ -28,6 +28,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::annotation::format;
+use crate::duration::age;
 use crate::fdb::admission::Kind;
 use crate::fdb::api::ProcessGroup;
 
@@ -36,7 +38,7 @@ use plan::Group;
 pub use plan::{Action, Change, Plan};
 use stamp::{Inspection, inspect};
 
-/// How often to check a group whose Pod is not deleted yet.
+/// How often to check a group whose Pod is not deleted yet, at first.
 const POD_POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Decides.
@@ -58,7 +60,7 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
         }
         match seen {
             Inspection::Nothing => {}
-            Inspection::PodIsThere => plan.requeue_in(POD_POLL_INTERVAL),
+            Inspection::PodIsThere => plan.requeue_in(pod_pause(group, facts.now)),
             Inspection::Runs { until } => {
                 early.insert(id);
                 if let Some(until) = until {
@@ -87,6 +89,16 @@ fn join<'a>(groups: &mut BTreeMap<&'a str, Group>, id: &'a str, object: usize, z
     let group = groups.entry(id).or_insert_with(|| Group { objects: vec![], zone, since });
     group.objects.push(object);
     group.since = group.since.max(since);
+}
+
+/// As long again as the group has been excluded for: its Pod may stay for days, because somebody has isolated it.
+fn pod_pause(group: Option<&ProcessGroup>, now: Timestamp) -> Duration {
+    let moment = |group: &ProcessGroup| {
+        let text = group.exclusion_timestamp.as_deref().or(group.removal_timestamp.as_deref());
+        text.and_then(format::time)
+    };
+    let excluded_for = group.and_then(moment).map_or(Duration::ZERO, |since| age(since, now));
+    excluded_for.max(POD_POLL_INTERVAL)
 }
 
 /// Whether a cluster needs a reconcile: something of it is being removed.

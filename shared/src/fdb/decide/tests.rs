@@ -172,6 +172,10 @@ fn a_group_whose_pod_is_there_is_left_alone_until_it_goes() {
     let mut pods = [Pod { group: "storage-0".to_owned(), deleting: false }];
     let plan = decide(&Facts { pods: pods.to_vec(), ..facts(&cluster, &objects, at(0)) });
     assert_eq!((plan.actions.len(), plan.requeue), (0, Some(POD_POLL_INTERVAL)));
+    for (seconds, pause) in [(3, 5), (28, 30), (3_598, 3_600), (-60, 5)] {
+        let plan = decide(&Facts { pods: pods.to_vec(), ..facts(&cluster, &objects, at(seconds)) });
+        assert_eq!(plan.requeue, Some(Duration::from_secs(pause)), "{seconds}");
+    }
     pods[0].deleting = true;
     let plan = decide(&Facts { pods: pods.to_vec(), ..facts(&cluster, &objects, at(0)) });
     assert_eq!((plan.actions.len(), plan.held, plan.held_bytes), (1, 1, 1 << 30));

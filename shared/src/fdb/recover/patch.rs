@@ -179,7 +179,7 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timest
 
 /// After R6: only the record, as another run may have written it since, with what `include` ran for by this plan.
 pub fn remember(cluster: &FoundationDBCluster, planned: &Record) -> Value {
-    let record = Record::of(cluster).ok().flatten().unwrap_or_else(|| planned.clone());
+    let record = Record::of(cluster).ok().flatten().unwrap_or_else(|| Record { skipped: false, ..planned.clone() });
     recorded(cluster, Some(&record.with_included(planned)), None)
 }
 

@@ -26,6 +26,7 @@ const CLUSTERS: &str = "/apis/cluster.open-cluster-management.io/v1/managedclust
 const PLACEMENTS: &str = "/apis/cluster.open-cluster-management.io/v1beta1/namespaces/policies/placements/";
 const BINDINGS: &str = "/apis/policy.open-cluster-management.io/v1/namespaces/policies/placementbindings/";
 const POLICIES: &str = "/apis/policy.open-cluster-management.io/v1/namespaces/";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/talm/leases/9a2365a3.openshift.io";
 /// There, while the definition of upgrades has no `status.placements`.
 const OLD: &str = "/old";
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -74,6 +75,7 @@ fn hub() -> MemoryHub {
 struct Process {
     tasks: [JoinHandle<()>; 2],
     talm: Arc<Talm>,
+    hub: MemoryHub,
 }
 
 impl Process {
@@ -97,24 +99,31 @@ impl Process {
         });
         let (handle, talm) = kept.unwrap();
         let work = tokio::spawn(kind.followed_by(index.clone()).run_on(hub.watch::<ClusterGroupUpgrade>(UPGRADES)));
-        let hub = hub.clone();
+        let (hub, governed) = (hub.clone(), hub.clone());
         let governance = tokio::spawn(async move {
             let mut watched = Watched::default();
             loop {
-                comply(&hub);
-                watched.show(&hub, &index, &handle);
+                comply(&governed);
+                watched.show(&governed, &index, &handle);
                 sleep(Duration::from_secs(1)).await;
             }
         });
-        Self { tasks: [work, governance], talm }
+        Self { tasks: [work, governance], talm, hub }
     }
 
     fn kill(&self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
 
+    /// TALM renews its Lease, under a new name each time, or gives it up: a watch says so, and so does a read.
     fn lease(&self, renewal: Option<usize>) {
-        let renewal = renewal.map(|renewal| renewal.to_string());
+        let holder = renewal.map(|renewal| renewal.to_string());
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": "9a2365a3.openshift.io", "namespace": "talm" }, "spec": { "holderIdentity": holder },
+        });
+        self.hub.put(LEASE, lease);
+        let renewal = holder.map(|holder| format!("{holder} None"));
         self.talm.apply(Change::Set((String::new(), String::new()), renewal));
     }
 }

@@ -25,7 +25,7 @@ use serde_json::json;
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference, status_patch};
 use shared::cgu::blockers::cycle;
 use shared::cgu::conditions::PROGRESSING;
-use shared::cgu::decide::{Blockers, FINALIZER, Facts, Plan, decide};
+use shared::cgu::decide::{Blockers, FINALIZER, Facts, Plan, decide, rolls_out_works};
 use shared::cgu::events::Event;
 use shared::cgu::phase::UpgradePhase;
 use shared::cgu::wire::ManagedClusterObject;
@@ -113,6 +113,9 @@ impl System for Upgrades {
         }
         // An upgrade that is skipped can still be deleted.
         let is_deleted = upgrade.metadata.deletion_timestamp.is_some();
+        if !is_deleted && rolls_out_works(upgrade) {
+            return Ok(Observed::Rest(self.skip(upgrade, "NotServed", target).await));
+        }
         if !is_deleted && uses_placement_rules(upgrade) {
             return Ok(Observed::Rest(self.skip(upgrade, "PlacementRules", target).await));
         }
@@ -288,6 +291,10 @@ impl Upgrades {
             "OldDefinition" => {
                 "the ClusterGroupUpgrade of this hub has no status.placements: install the definition of TALM 5.0, or \
                  let the TALM run that came with it"
+            "NotServed" => {
+                "TALM began this upgrade and rolls out ManifestWorks, which hibernate-controller does not serve: let TALM \
+                 finish it, or delete it"
+            }
             }
             _ => {
                 "a TALM before 5.0 began this upgrade with PlacementRules: let that TALM finish it, or delete it and \

@@ -442,13 +442,16 @@ async fn what_was_prepared_for_a_policy_that_was_dropped_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn an_upgrade_that_is_left_alone_can_be_deleted() {
-    for (is_old, reason) in [(false, "PlacementRules"), (true, "OldDefinition")] {
-        let hub = hub();
+    for reason in ["PlacementRules", "OldDefinition", "NotServed"] {
+        let (hub, is_old) = (hub(), reason == "OldDefinition");
         if is_old {
             hub.put(OLD, json!({ "metadata": {} }));
         }
         hub.edit(UPGRADE, |upgrade| {
             upgrade["metadata"]["finalizers"] = json!([FINALIZER]);
+            if reason == "NotServed" {
+                upgrade["spec"]["manifestWorkTemplates"] = json!(["works"]);
+            }
             let conditions = json!([{
                 "type": "Progressing", "status": if is_old { "False" } else { "True" }, "reason": "InProgress", "message": "",
                 "lastTransitionTime": "2026-11-21T18:00:00Z",

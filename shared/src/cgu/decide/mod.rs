@@ -126,6 +126,9 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     match plan.status.condition(PROGRESSING).map(|condition| condition.status.as_str()) {
         // Rows 4 to 17
         None | Some("False") => start::start(facts, plan),
+    if rolls_out_works(facts.upgrade) {
+        return plan;
+    }
         // Rows 18 to 23
         Some(_) => batch::run(facts, plan),
     }
@@ -136,3 +139,16 @@ impl Facts<'_> {
         self.upgrade.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 }
+/// TALM has started it, and has not finished it: it rolls out `ManifestWork`s, which only TALM serves. Its policies, of
+/// which it need not have any, say nothing about its clusters.
+pub fn rolls_out_works(upgrade: &ClusterGroupUpgrade) -> bool {
+    let has_templates = !upgrade.spec.manifest_work_templates.is_empty();
+    upgrade.status.as_ref().is_some_and(|status| {
+        let is_running = status.is(PROGRESSING, "True");
+        let has_begun = is_running || status.condition(SUCCEEDED).is_some();
+        // Without policies an upgrade ends before it is in progress.
+        let has_no_policies = is_running && status.managed_policies_for_upgrade.is_empty();
+        status.status.completed_at.is_none() && (has_templates && has_begun || has_no_policies)
+    })
+}
+

@@ -331,3 +331,23 @@ fn a_policy_that_is_deleted_midway_is_named_once() {
         assert_eq!(hub.selected("policy2"), ["spoke1"]);
     }
 }
+
+/// TALM has started it with manifest works: it has no policies, or its policies say nothing.
+#[test]
+fn a_rollout_of_manifest_works_is_left_to_talm() {
+    for (templates, has_policies) in [(&["works"][..], false), (&["works"], true), (&[], false)] {
+        let mut hub = started(three(&json!({ "maxConcurrency": 3 })));
+        hub.upgrade.spec.manifest_work_templates = templates.iter().map(ToString::to_string).collect();
+        if !has_policies {
+            hub.upgrade.status.as_mut().unwrap().managed_policies_for_upgrade.clear();
+        }
+        let (status, events) = (hub.upgrade.status.clone(), hub.events.len());
+        hub.comply(&[("spoke1", "policy1"), ("spoke2", "policy1"), ("spoke3", "policy1")]);
+        hub.later(20_000);
+        assert_eq!((&hub.upgrade.status, hub.events.len()), (&status, events), "{templates:?} {has_policies}");
+        assert_eq!(hub.labels("spoke1"), ["ztp-running"], "{templates:?} {has_policies}");
+        hub.upgrade.metadata.deletion_timestamp = Some(Time(hub.now));
+        hub.settle();
+        assert!(hub.is_gone, "{templates:?} {has_policies}");
+    }
+}

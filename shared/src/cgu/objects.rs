@@ -18,7 +18,8 @@ const DESIRED_NAME: &str = "cluster-group-upgrades-operator/rname";
 pub const LOCAL_CLUSTER: &str = "local-cluster";
 /// Limit for name and namespace of an object together, in bytes.
 const MAX_NAME: usize = 253;
-const MAX_LABEL: usize = 63;
+/// Characters of the value of a label.
+pub(super) const MAX_LABEL: usize = 63;
 /// Characters of the upgrade's UID in a suffix.
 const SUFFIX: usize = 5;
 

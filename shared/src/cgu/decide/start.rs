@@ -12,7 +12,7 @@ use crate::cgu::api::{COMPLETE, ClusterGroupUpgradeStatus, PolicyReference, Refe
 use crate::cgu::blockers::arrows;
 use crate::cgu::conditions::{CLUSTERS_SELECTED, PROGRESSING, SUCCEEDED, VALIDATED};
 use crate::cgu::events::{Event, not_served_message};
-use crate::cgu::objects::Names;
+use crate::cgu::objects::{MAX_LABEL, Names};
 use crate::cgu::plan::{Batches, batches, concurrency};
 use crate::cgu::policy::{Policies, PolicyError, find};
 use crate::cgu::select::{SelectError, select};
@@ -83,6 +83,14 @@ pub(super) fn start(facts: &Facts<'_>, mut plan: Plan) -> Plan {
 /// Rows 4, 5, 6 and 8; `None` if the upgrade cannot start.
 fn select_and_validate<'a>(facts: &'a Facts<'_>, plan: &mut Plan) -> Option<Selection<'a>> {
     let spec = &facts.upgrade.spec;
+    let length = facts.upgrade.metadata.name.as_deref().map_or(0, str::len);
+    if length > MAX_LABEL {
+        let message = format!(
+            "metadata.name has {length} characters, and {MAX_LABEL} is the most: its objects have the name in a label. \
+             Create it again with a shorter name"
+        );
+        return refuse(facts, plan, VALIDATED, ("NotServed", &message), None);
+    }
     let clusters = match select(spec, &facts.governance.clusters) {
         Ok(clusters) => clusters,
         Err(error) => {

@@ -74,6 +74,19 @@ fn a_release_that_is_incomplete_starts_nothing() {
     let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), ONE);
     hub.root("policy1").templates.as_mut().unwrap().releases = vec![Release::default()];
     hub.settle();
+/// Its objects have its name in a label.
+#[test]
+fn a_name_that_is_too_long_for_a_label_is_refused() {
+    for (length, expected) in [(63, "True/ValidationCompleted"), (64, "False/NotServed")] {
+        let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), ONE);
+        hub.upgrade.metadata.name = Some("x".repeat(length));
+        hub.settle();
+        assert_eq!(hub.condition(VALIDATED), expected);
+        assert_eq!(hub.placements.is_empty(), length > 63);
+        assert_eq!(hub.message(VALIDATED).starts_with("metadata.name has 64 characters"), length > 63);
+    }
+}
+
     assert_eq!(hub.conditions([VALIDATED, PROGRESSING]), ["False/InvalidPlatformImage", ""]);
     assert_eq!(hub.events, ["BuildingRemediationPlan"]);
 }

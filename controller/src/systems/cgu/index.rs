@@ -166,8 +166,6 @@ pub(super) const DEFINITION: Source<Definition, String, bool> = Source::new(
     |known| &mut known.definitions,
     |_, _, _| vec![Affected::NewClusters, Affected::All],
 );
-/// A hub may not serve these: an upgrade that needs one says so.
-const OPTIONAL: [&str; 3] = [VIEWS.name, CONFIGS.name, OVERRIDE_MAPS.name];
 
 impl<K, I: Clone + Ord, E: Clone + PartialEq> Source<K, I, E> {
     const fn new(
@@ -317,8 +315,8 @@ impl GovernanceIndex {
 }
 
 impl State {
-    /// Whether a change completes a list. A kind that the hub need not serve counts as an empty list if it is missing, and
-    /// one that only an Event is about, whatever the error.
+    /// Whether a change completes a list. A kind that the hub does not serve counts as an empty list: an upgrade that needs
+    /// one says so, and can be deleted. So does one that only an Event is about, whatever the error.
     fn completes_list<E>(&mut self, source: &'static str, change: &Change<E>) -> bool {
         match change {
             Change::Listed(_) => {
@@ -326,7 +324,7 @@ impl State {
                 true
             }
             Change::Failed(watcher::Error::InitialListFailed(error))
-                if source == IMAGE_BASED.name || is_not_there(error) && OPTIONAL.contains(&source) =>
+                if source == IMAGE_BASED.name || is_not_there(error) =>
             {
                 self.listed.insert(source, false).is_none()
             }

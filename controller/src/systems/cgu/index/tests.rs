@@ -38,15 +38,18 @@ fn what_a_policy_says_affects_the_upgrades_that_list_it() {
 }
 
 #[test]
-fn a_kind_that_no_upgrade_needs_holds_up_none() {
+fn a_kind_that_the_hub_does_not_serve_holds_up_none() {
     let completes = |source: &'static str, code: u16| {
         let status = kube::core::Status { code, ..kube::core::Status::default() };
         let error = watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
         State::default().completes_list::<()>(source, &Change::Failed(error))
     };
-    assert!(completes(IMAGE_BASED.name, 503) && completes(IMAGE_BASED.name, 404));
-    assert!(OPTIONAL.into_iter().all(|source| completes(source, 404) && !completes(source, 503)));
-    assert!(!completes(ROOTS.name, 404) && !completes(ROOTS.name, 503));
+    let of_upgrades = [CLUSTERS.name, ROOTS.name, CHILDREN.name, PLACEMENTS.name, DEFINITION.name];
+    let of_some = [VIEWS.name, CONFIGS.name, OVERRIDE_MAPS.name];
+    for source in of_upgrades.into_iter().chain(of_some) {
+        assert_eq!([403, 404, 503].map(|code| completes(source, code)), [false, true, false], "{source}");
+    }
+    assert!(completes(IMAGE_BASED.name, 503) && completes(IMAGE_BASED.name, 404), "only an Event is about it");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use kube::{Api, Resource, ResourceExt};
 use parking_lot::Mutex;
 use shared::cgu::api::{ClusterGroupUpgrade, ClusterGroupUpgradeStatus, Reference};
 use shared::cgu::conditions::{PROGRESSING, SUCCEEDED, VALIDATED};
+use shared::cgu::decide::is_final;
 use shared::cgu::governance::{Governance, Index, Placement};
 use shared::cgu::policy::{AMBIGUOUS, Child, Policy, ROOT_POLICY};
 use shared::cgu::precache::spec::{OVERRIDE_KEYS, OVERRIDES, PreCachingConfigSpec};
@@ -29,7 +30,7 @@ use tracing::warn;
 use crate::runtime::hub::key_of;
 use crate::runtime::index::{self, Change};
 use crate::runtime::watch_backoff::WatchBackoff;
-use crate::runtime::{Follower, Guarded, Handle, Key, Object};
+use crate::runtime::{Follower, Guarded, Handle, Key, Object, clock};
 use crate::spoke::reader::is_not_there;
 
 /// Policies of one page of the first list: some kilobytes each, and 100 for a root over a large fleet.
@@ -353,14 +354,12 @@ impl Follower<ClusterGroupUpgrade> for GovernanceIndex {
     }
 }
 
-/// Triggers upgrades, but for those that have succeeded: that is final.
+/// Triggers upgrades, but for those that are final.
 pub(super) fn trigger(handle: &Handle<ClusterGroupUpgrade>, is_affected: impl Fn(&ClusterGroupUpgrade) -> bool) {
+    let now = clock::now();
     for object in handle.objects() {
         let Ok(upgrade) = &object.0 else { continue };
-        let is_final =
-            |status: &ClusterGroupUpgradeStatus| status.is(SUCCEEDED, "True") && status.status.completed_at.is_some();
-        let has_succeeded = upgrade.status.as_ref().is_some_and(is_final);
-        if !has_succeeded && is_affected(upgrade) {
+        if !is_final(upgrade, now) && is_affected(upgrade) {
             handle.trigger(key_of(upgrade));
         }
     }

@@ -182,8 +182,7 @@ impl System for Upgrades {
         }
         let events = stream::iter(&plan.events);
         events.for_each_concurrent(EVENTS_AT_ONCE, |event| self.publish(upgrade, event)).await;
-        let requeue_at = [plan.requeue_at, seen.settles_at].into_iter().flatten().min();
-        let requeue = requeue_at.map(|at| age(clock::now(), at));
+        let requeue = plan.requeue_at.map(|at| age(clock::now(), at));
         Ok(Done { requeue: requeue.into_iter().chain(target.state.no_views.retry_in()).min(), changed })
     }
 
@@ -291,10 +290,10 @@ impl Upgrades {
             "OldDefinition" => {
                 "the ClusterGroupUpgrade of this hub has no status.placements: install the definition of TALM 5.0, or \
                  let the TALM run that came with it"
+            }
             "NotServed" => {
                 "TALM began this upgrade and rolls out ManifestWorks, which hibernate-controller does not serve: let TALM \
                  finish it, or delete it"
-            }
             }
             _ => {
                 "a TALM before 5.0 began this upgrade with PlacementRules: let that TALM finish it, or delete it and \

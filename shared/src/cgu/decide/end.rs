@@ -1,12 +1,13 @@
 //! Rows 1 and 3: cleanup after an upgrade that has ended or is deleted, and late completion.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 
 use super::batch::{COMPLETED, COMPLIANT, records};
 use super::precache::abandon;
 use super::{Act, Facts, LATE_COMPLETION, Plan};
-use crate::cgu::api::{COMPLETE, ClusterGroupUpgradeStatus, TIMED_OUT};
+use crate::cgu::api::{COMPLETE, ClusterGroupUpgrade, ClusterGroupUpgradeStatus, TIMED_OUT};
 use crate::cgu::conditions::SUCCEEDED;
 use crate::cgu::events::Event;
 use crate::cgu::wire::Compliance;
@@ -31,7 +32,7 @@ pub(super) fn delete(facts: &Facts<'_>, mut plan: Plan) -> Plan {
 /// Row 3, once; then a late completion.
 pub(super) fn finish(facts: &Facts<'_>, mut plan: Plan) -> Plan {
     let has_succeeded = plan.status.is(SUCCEEDED, "True");
-    let Some(completed) = plan.status.status.completed_at.as_ref().map(|at| at.0) else {
+    if plan.status.status.completed_at.is_none() {
         delete_open_views(&mut plan);
         if facts.deletes_objects() {
             plan.acts.push(Act::DeleteObjects);
@@ -47,13 +48,8 @@ pub(super) fn finish(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         progress.current_batch_remediation_progress.clear();
         progress.completed_at = Some(Time(facts.now));
         return plan;
-    };
-    let is_timed_out = plan.status.condition(SUCCEEDED).is_some_and(|end| end.reason == "TimedOut");
-    let end = completed.checked_add(LATE_COMPLETION_WINDOW).unwrap_or(completed);
-    if !is_timed_out || facts.now > end || facts.annotation(LATE_COMPLETION) == Some("false") {
-        return plan;
     }
-    if facts.comply_late(&plan.status) {
+    if !is_final(facts.upgrade, facts.now) && facts.comply_late(&plan.status) {
         let records = records(&plan.status);
         let is_complete = |name: &&String| records.get(name).is_some_and(|one| one.state == COMPLETE);
         let clusters = plan.status.remediation_plan.iter().flatten();
@@ -65,6 +61,15 @@ pub(super) fn finish(facts: &Facts<'_>, mut plan: Plan) -> Plan {
         plan.events.push(Event::Succeeded { clusters: plan.cluster_count() });
     }
     plan
+}
+
+/// Whether nothing changes it any more: the cleanup after its end is done, and no compliance completes it late.
+pub fn is_final(upgrade: &ClusterGroupUpgrade, now: Timestamp) -> bool {
+    let Some(status) = &upgrade.status else { return false };
+    let (Some(end), Some(completed)) = (status.condition(SUCCEEDED), &status.status.completed_at) else { return false };
+    let limit = completed.0.checked_add(LATE_COMPLETION_WINDOW).unwrap_or(completed.0);
+    let has_opted_out = upgrade.annotations().get(LATE_COMPLETION).is_some_and(|value| value == "false");
+    end.reason != "TimedOut" || now > limit || has_opted_out
 }
 
 impl Facts<'_> {

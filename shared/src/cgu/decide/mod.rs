@@ -26,6 +26,8 @@ use super::version::Release;
 use super::view::ViewRequest;
 use crate::guarded::Guarded;
 
+pub use self::end::is_final;
+
 pub const FINALIZER: &str = "ran.openshift.io/cleanup-finalizer";
 /// Annotation: `partial` lets an upgrade start after blockers that have failed.
 pub const COMPLETION_MODE: &str = "ran.openshift.io/blocking-cgu-completion-mode";
@@ -107,6 +109,15 @@ pub struct Pull {
 
 /// The next step of an upgrade.
 pub fn decide(facts: &Facts<'_>) -> Plan {
+    let mut plan = next_step(facts);
+    // What is final does not read who sleeps.
+    if let Some(at) = facts.settles_at.filter(|_| !is_final(facts.upgrade, facts.now)) {
+        plan.requeue_at(at);
+    }
+    plan
+}
+
+fn next_step(facts: &Facts<'_>) -> Plan {
     let metadata = &facts.upgrade.metadata;
     let has_finalizer = metadata.finalizers.iter().flatten().any(|one| one == FINALIZER);
     let status = facts.upgrade.status.clone().unwrap_or_default();
@@ -114,6 +125,9 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     // Row 1
     if metadata.deletion_timestamp.is_some() {
         return if has_finalizer { end::delete(facts, plan) } else { plan };
+    }
+    if rolls_out_works(facts.upgrade) {
+        return plan;
     }
     // Row 2
     if !has_finalizer {
@@ -126,19 +140,11 @@ pub fn decide(facts: &Facts<'_>) -> Plan {
     match plan.status.condition(PROGRESSING).map(|condition| condition.status.as_str()) {
         // Rows 4 to 17
         None | Some("False") => start::start(facts, plan),
-    if rolls_out_works(facts.upgrade) {
-        return plan;
-    }
         // Rows 18 to 23
         Some(_) => batch::run(facts, plan),
     }
 }
 
-impl Facts<'_> {
-    fn annotation(&self, key: &str) -> Option<&str> {
-        self.upgrade.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-    }
-}
 /// TALM has started it, and has not finished it: it rolls out `ManifestWork`s, which only TALM serves. Its policies, of
 /// which it need not have any, say nothing about its clusters.
 pub fn rolls_out_works(upgrade: &ClusterGroupUpgrade) -> bool {
@@ -152,3 +158,8 @@ pub fn rolls_out_works(upgrade: &ClusterGroupUpgrade) -> bool {
     })
 }
 
+impl Facts<'_> {
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.upgrade.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+}

@@ -44,6 +44,12 @@ fn an_end_is_final() {
     let before = hub.upgrade.status.clone();
     hub.spec(|spec| spec.clusters = vec!["spoke1".to_owned()]);
     assert_eq!(hub.upgrade.status, before);
+    // Only what is not final is decided again once a cluster has run for long enough.
+    for (hub, is_final) in [(hub, true), (started(three(&json!({ "maxConcurrency": 1 }))), false)] {
+        let settles_at = Some(hub.now + SignedDuration::from_secs(1));
+        let plan = decide(&Facts { settles_at, ..hub.facts() });
+        assert_eq!(plan.requeue_at, settles_at.filter(|_| !is_final));
+    }
 }
 
 /// Rows 4, 6 and 8
@@ -68,12 +74,6 @@ fn what_is_wrong_before_the_start_is_named_once() {
     assert_eq!(hub.conditions([VALIDATED, PROGRESSING]), ["True/ValidationCompleted", "True/InProgress"]);
 }
 
-/// Row 7
-#[test]
-fn a_release_that_is_incomplete_starts_nothing() {
-    let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), ONE);
-    hub.root("policy1").templates.as_mut().unwrap().releases = vec![Release::default()];
-    hub.settle();
 /// Its objects have its name in a label.
 #[test]
 fn a_name_that_is_too_long_for_a_label_is_refused() {
@@ -87,6 +87,12 @@ fn a_name_that_is_too_long_for_a_label_is_refused() {
     }
 }
 
+/// Row 7
+#[test]
+fn a_release_that_is_incomplete_starts_nothing() {
+    let mut hub = Hub::new(json!({ "clusters": ["spoke1"] }), ONE);
+    hub.root("policy1").templates.as_mut().unwrap().releases = vec![Release::default()];
+    hub.settle();
     assert_eq!(hub.conditions([VALIDATED, PROGRESSING]), ["False/InvalidPlatformImage", ""]);
     assert_eq!(hub.events, ["BuildingRemediationPlan"]);
 }
@@ -239,6 +245,7 @@ fn a_time_out_is_undone_by_late_compliance() {
         hub.later(61);
         assert_eq!((hub.condition(SUCCEEDED).as_str(), hub.placements.len()), ("False/TimedOut", 0));
         hub.later(hours * 3_600);
+        assert_eq!(is_final(&hub.upgrade, hub.now), expected == "False/TimedOut", "{annotation:?} {hours}");
         hub.comply(&[("spoke2", "policy1")]);
         assert_eq!(hub.condition(SUCCEEDED), "False/TimedOut", "one of them does not comply");
         hub.comply(&[("spoke3", "policy1")]);

@@ -141,7 +141,8 @@ async fn groups(account: &Account, priority: Priority) -> Result<List<Group>, Cl
     let mut list = List::<Group>::new(account, "/os-server-groups");
     loop {
         let path = format!("/os-server-groups?limit={GROUPS_PER_PAGE}&offset={}", list.all.len());
-        let (Page { items: some, .. }, charge) = account.get(priority, Service::Compute, &path).await?;
+        let (page, charge) = account.get::<Page<Group>>(priority, Service::Compute, &path).await?;
+        let some = page.items;
         // Nova may be configured to return fewer than what was asked for (`[api] max_limit`), and others know no offset.
         let is_last = some.iter().all(|group| list.all.iter().any(|one| one.id == group.id));
         list.add(some, &charge, &path)?;

@@ -226,7 +226,9 @@ mod tests {
         hub.put(&format!("{BELOW}next"), rollout("next", "ClusterDeployment", &json!({})));
         let (fleet, mut writer) =
             (Arc::new(Watched::<ClusterDeployment>::default()), Writer::<Guarded<ClusterDeployment>>::default());
-        [Event::Init, Event::InitDone].iter().for_each(|event| writer.apply_watcher_event(event));
+        for event in [Event::Init, Event::InitDone] {
+            writer.apply_watcher_event(&event);
+        }
         fleet.listed(&writer.as_reader());
         let kind = FleetKind::of(&CLUSTER_DEPLOYMENT, fleet);
         let (turns, namespace) = (Arc::new(Turns::new(NonZeroUsize::MIN)), "hibernate-system".to_owned());

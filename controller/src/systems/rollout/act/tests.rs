@@ -29,7 +29,9 @@ async fn started(get: Option<u16>, patch: Option<u16>) -> String {
     let (fleet, mut writer) =
         (Arc::new(Watched::<VirtualMachine>::default()), Writer::<Guarded<VirtualMachine>>::default());
     let listed = Event::InitApply(serde_json::from_value(hub.get(&path)).expect("a machine"));
-    [Event::Init, listed, Event::InitDone].iter().for_each(|event| writer.apply_watcher_event(event));
+    for event in [Event::Init, listed, Event::InitDone] {
+        writer.apply_watcher_event(&event);
+    }
     fleet.listed(&writer.as_reader());
     let kind = FleetKind::of(VirtualMachine::ROW, fleet.clone());
     let rollout = json!({

@@ -38,9 +38,7 @@ fn ways_out(world: &World, ids: &[&str], refusal: &Refusal) -> Vec<Next> {
         }
         Refusal::PodRuns { pod, .. } => vec![after(&|world| world.pods.retain(|object| name_of(object) != pod))],
         Refusal::Skipped { .. } => vec![after(&|world| json_patch::merge(&mut world.cluster, &patch_of(&message)))],
-        // The release that wrote it reads it.
-        Refusal::Unreadable { why: RecordError::Version(_), .. } => Vec::new(),
-        Refusal::Unreadable { .. } => {
+        Refusal::Unreadable { why, .. } if !matches!(why, RecordError::Version(_)) => {
             let key = word_after(&message, "annotation ");
             assert!(message.ends_with("remove it, and set spec.skip to false"), "{message}");
             let edit = json!({ "metadata": { "annotations": { key: null } }, "spec": { "skip": false } });
@@ -57,8 +55,9 @@ fn ways_out(world: &World, ids: &[&str], refusal: &Refusal) -> Vec<Next> {
             assert!(message.ends_with("run this again without --replacement"), "{message}");
             vec![after(&|_| {})]
         }
-        // InExchange: what_went_in_exchange_is_known
+        // InExchange: what_went_in_exchange_is_known. Unreadable: the release that wrote it reads it.
         Refusal::InExchange { .. }
+        | Refusal::Unreadable { .. }
         | Refusal::NotMarked { .. }
         | Refusal::Stateless { .. }
         | Refusal::Gone { .. }

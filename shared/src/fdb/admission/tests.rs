@@ -143,9 +143,8 @@ fn the_key_opens_what_each_row_denies() {
 /// Nobody knows what it asks for, and which removals it knows.
 #[test]
 fn a_cluster_that_cannot_be_read_keeps_what_it_owns() {
-    let identity: FoundationDBCluster =
-        serde_json::from_value(json!({ "metadata": { "name": "prod", "namespace": "db", "uid": "u1" } })).unwrap();
-    let unreadable = Cluster::unreadable(&identity.metadata, "more than 2 MiB of it would be kept");
+    let identity = serde_json::from_value(json!({ "name": "prod", "namespace": "db", "uid": "u1" })).unwrap();
+    let unreadable = Cluster::unreadable(&identity, "more than 2 MiB of it would be kept");
     let known = HashMap::from([("u1".to_owned(), unreadable)]);
     let cache = CacheState::Fresh(&known);
     let mut denied = 0;

@@ -32,6 +32,8 @@ struct LoggedIn {
     at: Option<Instant>,
     /// Whether the hub has refused it since.
     is_refused: bool,
+    /// When it could not be renewed last.
+    failed_at: Option<Instant>,
 }
 
 impl Session {
@@ -65,8 +67,12 @@ impl Session {
     /// all requests wait: one login is for all of them. What is under way goes on with the client that it has.
     fn client(&self) -> Result<(Client, Option<Instant>), HubError> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.is_refused || now.client.valid_until().is_some_and(has_ended) {
-            *now = logged_in(self.config.clone(), &self.url, &self.layer)?;
+        let is_over = now.is_refused || now.client.valid_until().is_some_and(has_ended);
+        // A plugin that fails is not run for each request: the hub answers what it thinks of the login of before.
+        if is_over && now.failed_at.is_none_or(|at| at.elapsed() >= REST) {
+            let renewed = logged_in(self.config.clone(), &self.url, &self.layer);
+            now.failed_at = renewed.is_err().then(Instant::now);
+            *now = renewed?;
         }
         Ok((now.client.clone(), now.at))
     }
@@ -94,7 +100,7 @@ fn logged_in(mut config: Config, url: &Arc<str>, layer: &HubLayer) -> Result<Log
         .with_layer(&MapErrLayer::new(move |error: BoxError| login::discreet(error, &plugin)))
         .with_layer(&layer.with_token(token))
         .build();
-    Ok(LoggedIn { client: client.with_valid_until(end), at, is_refused: false })
+    Ok(LoggedIn { client: client.with_valid_until(end), at, is_refused: false, failed_at: None })
 }
 
 /// Why there is no client. To set one up is where kube runs a credential plugin first.

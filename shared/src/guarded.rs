@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny};
@@ -58,7 +58,7 @@ pub struct Guarded<K>(pub Result<K, Unreadable>, pub usize);
 #[derive(Clone, Debug)]
 pub struct Unreadable {
     pub error: String,
-    /// Name, namespace, UID and resourceVersion.
+    /// Name, namespace, UID, resourceVersion and deletionTimestamp.
     pub metadata: ObjectMeta,
 }
 
@@ -135,6 +135,7 @@ struct Identity {
     namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
 }
 
 impl Foreign for Identifiable {}
@@ -210,8 +211,9 @@ impl<'de, K: Foreign> Deserialize<'de> for Guarded<K> {
         };
         let found =
             read::json::<Identifiable>(text.get().as_bytes(), &Identifiable::LIMITS).map_err(D::Error::custom)?;
-        let Identity { name, namespace, uid, resource_version } = found.value.metadata;
-        let metadata = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
+        let Identity { name, namespace, uid, resource_version, deletion_timestamp } = found.value.metadata;
+        let metadata =
+            ObjectMeta { name, namespace, uid, resource_version, deletion_timestamp, ..ObjectMeta::default() };
         Ok(Self(Err(Unreadable { error, metadata }), found.kept))
     }
 }
@@ -223,6 +225,7 @@ pub fn identity(meta: &ObjectMeta) -> ObjectMeta {
         namespace: meta.namespace.clone(),
         uid: meta.uid.clone(),
         resource_version: meta.resource_version.clone(),
+        deletion_timestamp: meta.deletion_timestamp.clone(),
         ..ObjectMeta::default()
     }
 }

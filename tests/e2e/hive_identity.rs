@@ -29,11 +29,11 @@ async fn a_second_object_moves_no_machine_of_the_first_and_takes_over_once_that_
     let twin = second(&world, "owner-twin", &first, Some(first.namespace())).await?;
 
     thief.sleep().await?;
-    let elsewhere = "IdentityTaken: an older ClusterDeployment in another namespace has the same platform, region";
+    let elsewhere = "IdentityTaken: an older ClusterDeployment in another namespace names the same machines";
     let found = says(&thief, HIBERNATING, elsewhere).await?;
     assert_eq!(found.power_state(), "FailedToStop");
     assert!(!json!(found.status).to_string().contains("owner "), "its name is another tenant's: {:?}", found.status);
-    says(&twin, READY, "IdentityTaken: the older ClusterDeployment owner has the same platform, region").await?;
+    says(&twin, READY, "IdentityTaken: the older ClusterDeployment owner names the same machines").await?;
     assert_eq!(first.states().await?, [("running".to_owned(), 2)].into());
 
     first.sleep().await?;

@@ -90,7 +90,8 @@ impl DatabaseState {
         let minimum = cluster.annotations().get(keys::MINIMUM_SUSPENSION);
         let is_off = minimum.is_some_and(|text| Minimum::of(Some(text), Duration::ZERO).is_off());
         let (protected, unprotected_because) = match protection {
-            _ if is_off => ("off", None),
+            // What is stamped already needs its protection.
+            _ if is_off && !claims.iter().any(|claim| Stamp::of(claim).present) => ("off", None),
             Protection::Yes => ("yes", None),
             Protection::No(why) => ("no", Some(why)),
             Protection::Unknown(why) => ("unknown", Some(why)),

@@ -58,7 +58,7 @@ pub struct Args {
     /// may share an address
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub max_connections_per_client: Option<u16>,
-    /// How long after SIGTERM the ports still serve, while /readyz fails: until no API server dials this Pod any more.
+    /// How long after SIGTERM the ports still serve, while /readyz fails: API servers dial the Pod until they know.
     /// Running requests then have 5s more, all within terminationGracePeriodSeconds
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_unsigned)]
     pub shutdown_delay_duration: Duration,

@@ -164,7 +164,12 @@ fn stop_on_signal(
         };
         stopping.cancel();
         tracing::info!(signal, ?delay, "stopping");
-        tokio::time::sleep(delay).await;
+        // Another signal ends the delay.
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
         stop.cancel();
     })
 }

@@ -5,9 +5,13 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::Display;
 
+use kube::core::Status;
 use shared::spoke::SpokeError;
 
 use super::WriteError;
+
+/// What an API server says of a write that has lost a race.
+const MODIFIED: &str = "the object has been modified";
 
 /// Why a reconcile has ended early. It is repeated as its [`Class`] says; nothing is lost.
 #[derive(Debug, thiserror::Error)]
@@ -93,13 +97,16 @@ impl ReconcileError {
         move |source| Self::of_other("Write", format!("write {what}"))(source)
     }
 
-    /// For a write that names no version: what the API server refuses, it would refuse again. Such a write loses no
-    /// race: a 409 is a denial, too.
+    /// For a write that names no version: what the API server refuses, it would refuse again. A 409 is a denial, too, but
+    /// for that of an API server whose own tries have all lost a race.
     pub fn unversioned(what: String) -> impl FnOnce(kube::Error) -> Self {
         move |error| {
-            let refuses = |code: u16| matches!(code, 400 | 403 | 409 | 413 | 422);
-            let is_refused = matches!(&error, kube::Error::Api(status) if refuses(status.code));
-            let kind = if is_refused { WriteError::Refused } else { WriteError::Failed };
+            let is_race = |status: &Status| status.reason == "Conflict" && status.message.contains(MODIFIED);
+            let kind = match &error {
+                kube::Error::Api(status) if is_race(status) => WriteError::Conflict,
+                kube::Error::Api(status) if matches!(status.code, 400 | 403 | 409 | 413 | 422) => WriteError::Refused,
+                _ => WriteError::Failed,
+            };
             Self::write(what)(kind(Box::new(error)))
         }
     }
@@ -130,12 +137,17 @@ impl ReconcileError {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
 
     use super::*;
 
     fn status(code: u16) -> kube::Error {
         kube::Error::Api(Status::failure("no", "Any").with_code(code).boxed())
+    }
+
+    fn lost_race() -> kube::Error {
+        let message =
+            format!("Operation cannot be fulfilled: {MODIFIED}; please apply your changes to the latest version");
+        kube::Error::Api(Status::failure(&message, "Conflict").with_code(409).boxed())
     }
 
     #[test]
@@ -165,6 +177,7 @@ mod tests {
             (stamp(gone()), "Write", Class::Conflict, "write the stamp of a"),
             (stamp(failed()), "Write", Class::Failed, "write the stamp of a"),
             (unversioned(404), "Write", Class::Failed, "write Deployment a"),
+            (E::unversioned("Deployment a".to_owned())(lost_race()), "Write", Class::Conflict, "write Deployment a"),
             (unversioned(500), "Write", Class::Failed, "write Deployment a"),
             // Not to lead is no failure, whatever was to be written.
             (E::not_leader(), "NotLeader", Class::NotLeader, "this controller is no longer the leader"),

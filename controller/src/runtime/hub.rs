@@ -248,7 +248,7 @@ impl<K: Object> Handle<K> {
         self.watched.state()
     }
 
-    /// Waits until the first list is complete.
+    /// Waits until the first list is complete. For the task of the watch alone: of two tasks that wait one is not woken.
     pub async fn listed(&self) {
         // The writer outlives every system of its watch: if it is gone, this task ends with it.
         let _ = self.watched.wait_until_ready().await;

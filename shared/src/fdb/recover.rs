@@ -148,12 +148,14 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, run: RunStat
     let recorded = facts.record();
     let skipping = facts.is_skipped();
     if skipping && !recorded.as_ref().is_some_and(|recorded| recorded.skipped) {
-        let held = hold(facts, record, false);
-        let plan = |held| Plan { record: record.clone(), steps: vec![held] };
-        return held.map(plan).ok_or(Unrecoverable::ForeignSkip);
+        return held_first(facts, record, Unrecoverable::ForeignSkip);
     }
     let mut record = up_to_date(facts, record, recorded.as_ref());
-    let (lists, status) = (patch::lists(facts.cluster, &record)?, patch::status(facts.cluster, &record, facts.now));
+    let lists = match patch::lists(facts.cluster, &record) {
+        Ok(lists) => lists,
+        Err(lost) => return held_first(facts, &record, lost),
+    };
+    let status = patch::status(facts.cluster, &record, facts.now);
     let quiet = lists.is_some() || status.is_some();
     owe_include(facts, &mut record, include, quiet, run);
     let mut missing: Vec<Obstacle> = record.groups.iter().filter_map(|held| obstacle(facts, held, include)).collect();
@@ -162,7 +164,10 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, run: RunStat
     let orders = include::orders(facts.cluster, &record);
     let owed = include && !orders.is_empty();
     let untried = run.include_failures == 0 || includable(facts, &record) > run.retried_with;
-    let services = patch::services(facts, &record)?;
+    let services = match patch::services(facts, &record) {
+        Ok(services) => services,
+        Err(lost) => return held_first(facts, &record, lost),
+    };
     let back = missing.is_empty();
     // Without `include` the operator would replace these again: the record stays for another run.
     let given_up = |held: &GroupRecord| owed && !untried && awaits_include(facts, held);
@@ -183,6 +188,12 @@ pub fn remaining(facts: &Facts<'_>, record: &Record, include: bool, run: RunStat
         given_up.is_empty().then(|| Step::Clear(patch::clear(facts, &record), patch::forget(facts.cluster))), // R12
     ];
     Ok(Plan { steps: steps.into_iter().flatten().collect(), record })
+}
+
+/// Where it cannot be finished, the volumes are held at least, for a person to see to it.
+fn held_first(facts: &Facts<'_>, record: &Record, lost: Unrecoverable) -> Result<Plan, Unrecoverable> {
+    let plan = |held| Plan { record: record.clone(), steps: vec![held] };
+    hold(facts, record, false).map(plan).ok_or(lost)
 }
 
 /// R1.

@@ -7,6 +7,7 @@ use kube::ResourceExt;
 use kube::runtime::events::EventType;
 use serde_json::{Value, json};
 use shared::annotation::format;
+use shared::duration::age;
 use shared::kkp::api::{Cluster, Condition};
 use shared::kkp::data::{Outcome, PREFLIGHT, STATE, State};
 use shared::kkp::decide::{self, Plan, Report};
@@ -45,6 +46,7 @@ pub async fn report(
     }
     let mut changed = plan.record.is_some() || !plan.actions.is_empty() || plan.ends;
     let stays = plan.report.as_ref().and_then(|report| stays(cluster, report, observation.now));
+    let asked = plan.report.as_ref().and_then(|report| asked_in(cluster, report, observation.now));
     let mut conditions = about(cluster, plan, observation.now);
     let answer = observation.answer.clone().map(|answer| stamped(cluster, PREFLIGHT, answer, observation.now));
     conditions.extend(answer.map(|answer| (PREFLIGHT, Some(answer))));
@@ -72,7 +74,7 @@ pub async fn report(
     }
     kkp.handle.hub.metrics.savings.set_machines(&key_of(cluster), &sleep_history(cluster));
     target.state.answer = None;
-    Ok(Done { requeue: [plan.requeue, observation.preflight_in, stays].into_iter().flatten().min(), changed })
+    Ok(Done { requeue: [plan.requeue, observation.preflight_in, stays, asked].into_iter().flatten().min(), changed })
 }
 
 /// Events about a phase that has begun.
@@ -146,6 +148,12 @@ fn stays(cluster: &Cluster, report: &Report, now: Timestamp) -> Option<Duration>
     let is_new = (SignedDuration::ZERO..MESSAGE_STAYS).contains(&age);
     let stays = is_as_before && is_new && old.message.is_some() && old.message != wanted.message;
     stays.then(|| (MESSAGE_STAYS - age).unsigned_abs())
+}
+
+/// How long until a request of a time to come, which a failed sleep answers then.
+fn asked_in(cluster: &Cluster, report: &Report, now: Timestamp) -> Option<Duration> {
+    let at = cluster.annotation(keys::POWER_STATE_AT).and_then(format::time)?;
+    (report.state.outcome == Outcome::Failed && at > now).then(|| age(now, at))
 }
 
 /// Status, reason and message of the condition about a sleep.

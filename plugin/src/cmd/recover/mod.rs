@@ -189,7 +189,9 @@ async fn rehearse(
         }
     }
     let ids = run.record.ids().join(", ");
-    let text = format!("{} {ids} would be recovered{}", run.cluster, args.write.dry_run.suffix());
+    let what = if ids.is_empty() { "the record of a finished recovery would be removed" } else { "would be recovered" };
+    let ids = if ids.is_empty() { ids } else { format!("{ids} ") };
+    let text = format!("{} {ids}{what}{}", run.cluster, args.write.dry_run.suffix());
     match args.write.output {
         None => output::line(&text),
         // Nothing is written, so it is the cluster as it is.

@@ -165,7 +165,10 @@ impl Run<'_> {
     async fn remember(&mut self, planned: &Record) -> Result<Turn, Problem> {
         for _ in 0..CONFLICTS {
             let written = match self.object().await {
-                Ok(object) => self.patch(&remember(&read(&object)?, planned)).await,
+                Ok(object) => match remember(&read(&object)?, planned) {
+                    Some(patch) => self.patch(&patch).await,
+                    None => Ok(()),
+                },
                 Err(error) => Err(error),
             };
             match written {

@@ -177,10 +177,11 @@ pub(super) fn status(cluster: &FoundationDBCluster, record: &Record, now: Timest
     (patch.len() > 1).then_some(Value::Array(patch))
 }
 
-/// After R6: only the record, as another run may have written it since, with what `include` ran for by this plan.
-pub fn remember(cluster: &FoundationDBCluster, planned: &Record) -> Value {
-    let record = Record::of(cluster).ok().flatten().unwrap_or_else(|| Record { skipped: false, ..planned.clone() });
-    recorded(cluster, Some(&record.with_included(planned)), None)
+/// After R6: only the record, as another run may have written it since, with what `include` ran for by this plan. None
+/// where another release has written one meanwhile: it stays.
+pub fn remember(cluster: &FoundationDBCluster, planned: &Record) -> Option<Value> {
+    let record = Record::of(cluster).ok()?.unwrap_or_else(|| Record { skipped: false, ..planned.clone() });
+    Some(recorded(cluster, Some(&record.with_included(planned)), None))
 }
 
 /// R7: the Services that are missing. The operator would make them after the Pods, and cannot make the Pods without

@@ -59,10 +59,8 @@ const MAX_IDENTITY: usize = 200;
 pub(super) fn identity_taken(facts: &Facts<'_>) -> Option<Plan> {
     let older = facts.identity_taken.as_ref()?;
     let identity = Identity::of(facts.cluster).map(|identity| sanitize_to(&identity.to_string(), MAX_IDENTITY));
-    let message = format!(
-        "{older} has the same platform, region and infraID ({}): only the older one is acted on",
-        identity.unwrap_or_default()
-    );
+    let message =
+        format!("{older} names the same machines ({}): only the older one is acted on", identity.unwrap_or_default());
     let failure = format!("{IDENTITY_TAKEN}: {message}");
     let status = match facts.cluster.desired() {
         Power::Hibernating => PowerStatus::failed_to_stop(&failure),

@@ -226,7 +226,7 @@ impl World {
     /// What a run writes once `fdbcli` has ended.
     pub(super) fn remember(&mut self, planned: &Record) {
         let patch = self.with(|facts| patch::remember(facts.cluster, planned));
-        self.patch_cluster(&patch);
+        self.patch_cluster(&patch.expect("a record of this release"));
     }
 
     /// Does a step as the plugin, the API server and the operator would.

@@ -42,7 +42,7 @@ fn a_younger_object_fails_its_transition_and_names_the_older_one_to_who_may_see_
             assert_eq!(after.power_state(), power_state);
             let type_ = if what == "stop" { HIBERNATING } else { READY };
             let says = format!(
-                "Failed to {what} machines: IdentityTaken: {named_as} has the same platform, region and infraID \
+                "Failed to {what} machines: IdentityTaken: {named_as} names the same machines \
                  (aws, us-east-1, demo-x7k2p): only the older one is acted on (more detail may be available in the logs)"
             );
             let condition = after.condition(type_).unwrap();

@@ -53,9 +53,7 @@ impl<'a> Follower<'a> {
             return Vec::new();
         }
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
-        // After the end of all, stages still follow each other with a pause.
-        let of_stage = || left.unwrap_or(self.stage_limit).min(self.stage_limit).max(STAGE_BRIEFLY);
-        let limit = if is_last { left } else { Some(of_stage()) };
+        let limit = if is_last { left } else { Some(left.unwrap_or(self.stage_limit).min(self.stage_limit)) };
         let (exits, open) = wait::all(self.hub, &waiting, limit, is_last, args.write.output.is_some()).await;
         let mut at = 0..;
         self.open.retain(|_| at.next().is_some_and(|at| open.contains(&at)));

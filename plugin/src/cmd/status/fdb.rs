@@ -191,8 +191,16 @@ mod tests {
 
     #[test]
     fn a_cluster_that_switches_suspension_off_lacks_no_protection() {
-        for (minimum, is_off) in [("0", true), ("0s", true), ("2h", false), ("bad", false)] {
-            let mut cluster = cluster(&held());
+        let (plain, stamped) = (json!({}), held());
+        for (minimum, annotations, is_off) in [
+            ("0", &plain, true),
+            ("0s", &plain, true),
+            // What is stamped already needs its protection.
+            ("0", &stamped, false),
+            ("2h", &plain, false),
+            ("bad", &plain, false),
+        ] {
+            let mut cluster = cluster(annotations);
             cluster.0["metadata"]["annotations"][keys::MINIMUM_SUSPENSION] = json!(minimum);
             let state = state(&cluster, Protection::No("x".to_owned()));
             let text = text(&state, false);

@@ -152,6 +152,9 @@ fn a_service_is_made_like_its_siblings() {
     let mut world = World::suspended();
     world.cluster["spec"]["routing"] = json!({ "publicIPSource": "service" });
     let record = world.record(&["storage-1"]);
+    let first = world.steps(&record, RunState::default()).unwrap().remove(0);
+    assert_eq!(word(&first), "hold", "a person has to see to it");
+    world.carry_out(&first, &mut RunState::default());
     let alone = world.steps(&record, RunState::default());
     assert!(matches!(alone, Err(Unrecoverable::NoSibling { .. })), "{alone:?}");
     world.services = vec![service("log-1", "log"), service("storage-2", "storage")];

@@ -159,13 +159,14 @@ fn what_a_recovery_that_cannot_be_finished_advises_works() {
     let mut skipped = World::suspended();
     let record = skipped.record(&["storage-1"]);
     skipped.cluster["spec"]["skip"] = json!(true);
-    let hold = skipped.steps(&record, RunState::default()).unwrap().remove(0);
-    skipped.carry_out(&hold, &mut RunState::default());
     let mut full = World::suspended();
     let others: Vec<String> = (0..500).map(|number| format!("stateless-{number}")).collect();
     full.groups().extend(others.iter().map(|id| group(id, "stateless")));
     full.cluster["spec"]["processGroupsToRemove"] = json!(others);
     for mut world in [alone, skipped, full] {
+        // The volumes are held first.
+        let hold = world.steps(&record, RunState::default()).unwrap().remove(0);
+        world.carry_out(&hold, &mut RunState::default());
         let lost = world.steps(&record, RunState::default()).unwrap_err();
         let message = lost.to_string();
         match lost {

@@ -238,6 +238,8 @@ async fn it_is_rotated(world: &World, hub: &Client) -> Result<()> {
     let url = world.start(&webhook(None, &lifetimes)).await?.url.context("a URL")?;
     let second = world.start(&webhook(Some("b"), &lifetimes)).await?.url.context("a URL")?;
     let old = settled(hub).await?;
+    // The second one may not have read the Secret yet.
+    eventually(SOON, "certificate of the second one", async || connect(&second, &bundle(hub).await?).await).await?;
     let begun = Instant::now();
     let (mut leaves, mut overlapped) = (std::collections::HashSet::new(), 0);
 

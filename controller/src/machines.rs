@@ -130,7 +130,7 @@ mod tests {
     const MACHINES: &str = "/apis/machine.openshift.io/v1beta1/namespaces/openshift-machine-api/machines";
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_replaced_is_told_also_where_another_machine_fails() {
+    async fn what_was_replaced_is_reported_also_where_another_machine_fails() {
         let hub = MemoryHub::default();
         for name in ["a", "b", "c"] {
             let machine = json!({

@@ -10,7 +10,7 @@ use cloud_common::{MAX_CREDENTIALS, account_word, digest};
 
 use crate::config_file::{self, Role};
 
-/// What a Secret without credentials is told.
+/// The error for a Secret without credentials.
 const NEEDS: &str = "the Secret needs aws_access_key_id and aws_secret_access_key, or aws_config";
 
 /// Where credentials come from. Two that are equal open the same account in the same way.

@@ -137,7 +137,6 @@ impl ReconcileError {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     fn status(code: u16) -> kube::Error {

@@ -311,7 +311,7 @@ async fn a_refused_status_is_told_counted_and_backed_off() {
         assert_eq!(stage.pauses("refused"), [2, 4, 8, 16, 32, 64, 128, 256, 300], "{code}");
         assert!(stage.metric("hibernate_refused_writes_total{system=\"puppet\"} 10"), "{}", stage.hub.metrics.text());
         let events = stage.hub.events();
-        assert_eq!(events.len(), 1, "told once: {events:?}");
+        assert_eq!(events.len(), 1, "published once: {events:?}");
         assert!(events[0].0 == "WriteRefused" && events[0].1.contains("an injected fault"), "{events:?}");
         stage.hub.heal();
         stage.plan("refused", "write");

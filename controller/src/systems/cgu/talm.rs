@@ -38,7 +38,7 @@ struct LeaseState {
     /// When it was last renewed or first seen, by our clock, and its [`renewal`].
     renewed: Option<(Instant, String)>,
     /// The hub says that TALM does not run: there is no holder, or a read after [`LEASE_TIMEOUT`] has found the same
-    /// renewal. A watch that tells nothing says neither.
+    /// renewal. Silence of the watch means neither.
     is_free: bool,
 }
 
@@ -90,7 +90,7 @@ impl Talm {
         }
     }
 
-    /// Reads the Lease once the watch has failed, or has told of no renewal in time; and once a minute while TALM does not
+    /// Reads the Lease once the watch has failed, or has brought no renewal in time; and once a minute while TALM does not
     /// run: a watch may stall without an error.
     async fn confirm(&self, api: &Api<Guarded<Lease>>) {
         loop {

@@ -51,9 +51,9 @@ pub async fn facts<'a>(
             }
             Need::Spoke => facts.spoke = Some(Box::pin(spokes::observe(hive, cluster, state)).await),
             Need::Upgrade => {
-                let said = Box::pin(spokes::upgrade(&hive.handle.hub, &hive.network, cluster)).await;
-                state.saw_upgrade(Some(&said));
-                (facts.upgrade, facts.upgrade_unknown_for) = (Some(said), state.upgrade_unknown_for());
+                let answer = Box::pin(spokes::upgrade(&hive.handle.hub, &hive.network, cluster)).await;
+                state.saw_upgrade(Some(&answer));
+                (facts.upgrade, facts.upgrade_unknown_for) = (Some(answer), state.upgrade_unknown_for());
             }
         }
         facts.now = clock::now();

@@ -366,8 +366,8 @@ mod tests {
             (&first, "azure/two/b", "second", true),
         ] {
             watch.ownership.found_in(guarded(of).0.as_ref().unwrap(), Arc::from(domain));
-            let told = std::mem::take(&mut watch.ownership.known.lock().changed).into_iter().map(|(_, name)| name);
-            assert_eq!(told.collect::<String>(), changed, "{domain}");
+            let triggered = std::mem::take(&mut watch.ownership.known.lock().changed).into_iter().map(|(_, name)| name);
+            assert_eq!(triggered.collect::<String>(), changed, "{domain}");
             assert_eq!(watch.older_than(&second).is_some(), older, "{domain}");
             assert_eq!(watch.older_than(&first), None);
         }

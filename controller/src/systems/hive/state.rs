@@ -164,10 +164,10 @@ impl TargetState {
         lasted(self.empty_since)
     }
 
-    /// Keeps what the spoke said of an upgrade. A failure of the hub changes nothing; if nobody asked, what was unknown
+    /// Keeps what the spoke reported of an upgrade. A failure of the hub changes nothing; without a probe, what was unknown
     /// before does not count later.
-    pub fn saw_upgrade(&mut self, said: Option<&Result<Upgrade, SpokeError>>) {
-        self.upgrade_unknown_since = match said {
+    pub fn saw_upgrade(&mut self, answer: Option<&Result<Upgrade, SpokeError>>) {
+        self.upgrade_unknown_since = match answer {
             Some(Err(_)) => self.upgrade_unknown_since,
             Some(Ok(upgrade)) => since(self.upgrade_unknown_since, matches!(upgrade, Upgrade::Unknown(_))),
             None => None,
